@@ -52,6 +52,14 @@ def test_a_file_is_combined_with_experiments_of_the_package(here):
         ("", "mine.yaml: must be a mapping of config keys."),
         ("attn: {haeds: 2}\n", "attn.haeds: attn 'multi_head' has no option 'haeds'."),
         (b"a: \xff\n", "mine.yaml: must be utf-8 text."),
+        (
+            "hydra: {callbacks: {x: {_target_: os.system}}}\n",
+            "mine.yaml: hydra.callbacks.x._target_: names code that Hydra would run, and a config",
+        ),
+        (
+            "hydra: {launcher: {_target_: x}}\n",
+            "mine.yaml: hydra.launcher._target_: names code that Hydra would run, and a config",
+        ),
         ("attn: {}\nattn: {}\n", "mine.yaml, line 2: is no YAML: found duplicate key attn."),
         ("a: &x [*x]\n", "mine.yaml: contains an anchor (&) with an alias (*) of itself."),
         ("study: {seeds: 1}\n", "mine.yaml: is a study, and no experiment. Try study=mine.yaml."),

@@ -43,3 +43,26 @@ def test_a_python_file_is_named_only_if_it_uses_the_package_and_has_the_name(tmp
         "attn: no attn is called 'mine'. my file.py has it: add components=['my file.py']."
     ]
     assert faults_of("experiment='" + "x" * 300 + "'")  # no file can have this name
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["attn=linear", "kernel=flash"],
+        ["tokenizer=tiktoken"],
+        ["kernel=flash", "-m", "attn=linear,cosine"],
+        ["tokenizer=tiktoken", "kernel=flash", "attn=linear"],
+    ],
+)
+def test_the_component_that_is_proposed_has_no_faults_of_its_own(words):
+    unknown = {"tokenizer=tiktoken", "kernel=flash"} & set(words)
+    assert len({fault.partition(" [job")[0] for fault in faults_of(*words)}) == len(unknown)
+
+
+def test_faults_that_do_not_depend_on_an_unknown_choice_are_reported_with_it():
+    found = faults_of("kernel=flash", "attn=linear", "model.dim=7", "tokenizer=tiktoken")
+    found += faults_of("tokenizer=tiktoken", "tokenizer.pth=x", "kernel=flash", "kernel.rows=1")
+    assert [fault.partition(":")[0] for fault in found] == [
+        *("kernel", "tokenizer", "attn.heads"),
+        *("tokenizer", "kernel", "kernel.rows", "tokenizer.pth"),
+    ]

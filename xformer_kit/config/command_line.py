@@ -11,6 +11,8 @@ from hydra.errors import HydraException
 
 from xformer_kit.config.checked_line import CommandLine
 from xformer_kit.config.composition import compose_checked
+from xformer_kit.config.config_files import named_code
+from xformer_kit.config.difference import flat
 from xformer_kit.config.flags import flag_faults, parse_flags
 from xformer_kit.config.hydra_session import HydraSession, hydra_word
 from xformer_kit.config.identity import config_yaml
@@ -56,6 +58,8 @@ def preflight(argv: list[str]) -> CommandLine:
     faults += map(_sweeper_params_fault, params := _sweeper_params(overrides))
     overrides = [o for o in overrides if o not in params]
     faults += _swept_instruction_faults(overrides)
+    faults += [fault for o in overrides if (fault := _code_fault(o))]
+    overrides = [o for o in overrides if not _code_fault(o)]
     faults += _directory_faults(overrides, flags.config_dir)
     faults += (repetitions := list(repeated(overrides)))
     twice = {fault.path for fault in repetitions}
@@ -146,6 +150,13 @@ def _sweeper_params_fault(override: Override) -> Fault:
     line = " ".join(f"{name}={values}" for name, values in choices.items())
     rule = "the choices of a sweep are overrides of the line"
     return Fault(key, rule, got=override.input_line, fix=f"Try -m {line}.")
+
+
+def _code_fault(override: Override) -> Fault | None:
+    """Returns the fault of an override of Hydra's node that names code."""
+    key, single = override.key_or_group, not (override.is_delete() or override.is_sweep_override())
+    paths = [key, *(path for path, _ in flat(override.value() if single else None, key))]
+    return next(filter(None, map(named_code, paths)), None)
 
 
 def _directory_faults(overrides: list[Override], config_dir: str | None) -> Faults:

@@ -96,8 +96,32 @@ def compose_checked(
 
     here: whether the run takes place on this machine, which is then checked; None: not checked.
     line_faults: faults of the command line; if one of them is an unknown choice, which was left
-    out, only options are checked, because a default is in its place.
+    out, only options are checked, because a default is in its place. Of an unknown choice in whose
+    place is the component that is proposed, only the options that the line sets are checked.
     """
+    line_faults = list(line_faults)
+    config, faults = _compose_checked(session, overrides, name, data, here, line_faults)
+    keys = {o.key_or_group for o in overrides}
+    guessed = {fault.path for fault in line_faults} & GROUPS.keys() & keys
+    if not faults or not guessed:
+        return config, faults
+    others = [o for o in overrides if o.key_or_group.partition(".")[0] not in guessed]
+    other_faults = [fault for fault in line_faults if fault.path not in guessed]
+    independent = _compose_checked(session, others, name, data, here, other_faults)[1]
+    of_line = [
+        f for f in faults if f.path in keys and f.path.partition(".")[0] in guessed - {f.path}
+    ]
+    return config, [fault for fault in faults if fault in (*independent, *of_line)]
+
+
+def _compose_checked(
+    session: HydraSession,
+    overrides: Sequence[Override],
+    name: str | None,
+    data: bool,
+    here: bool | None,
+    line_faults: Sequence[Fault],
+) -> tuple[dict[str, Any], list[Fault]]:
     config, faults = compose_overrides(session, overrides, name)
     left_out = {*GROUPS, "model", "experiment"} - {o.key_or_group for o in overrides}
     unknown = any(fault.path in left_out for fault in line_faults)

@@ -151,7 +151,17 @@ def _read(group: str, path: str) -> Any:
         return Fault(path, "has no key study", fix="Put question, factors and the others under it.")
     if group == "experiment" and isinstance(plain.get("study"), dict):
         return Fault(path, "is a study, and no experiment", fix=f"Try study={value(path)}.")
-    return next(_faults_of_defaults(group, path, plain.get("defaults")), node)
+    faults = filter(None, (named_code(key) for key, _ in flat(plain)))
+    code = (fault.under(path) for fault in faults)
+    return next(code, None) or next(_faults_of_defaults(group, path, plain.get("defaults")), node)
+
+
+def named_code(key: str) -> Fault | None:
+    """Returns the fault of a key of Hydra's own node that names code to run; None for others."""
+    if not re.match(r"hydra\.(callbacks|job_logging|hydra_logging)\b|hydra\..*\b_target_\b", key):
+        return None
+    rule = "names code that Hydra would run, and a config is data"
+    return Fault(key, rule, fix="Leave it out. Components of your own are given by components=.")
 
 
 def _contains_itself(node: Any, parents: tuple[int, ...] = ()) -> bool:

@@ -80,11 +80,17 @@ def read_config(run: str | Path) -> dict[str, Any]:
                 got=f"{size:,}",
                 fix="It is not what a run saved.",
             )
-        return parse_config(path.read_text(encoding="utf-8"), path)
+        config = parse_config(path.read_text(encoding="utf-8"), path)
     except OSError as error:
         raise config_error(path, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise config_error(path, f"cannot be read as YAML: {error}") from None
+    for key in NEEDED:
+        if not isinstance(config.get(key), dict):
+            got = format_value(config[key]) if key in config else "no such key"
+            fix = "It is not what a run saved."
+            raise config_error(path, f"must have the mapping {key}", got=got, fix=fix)
+    return config
 
 
 def parse_config(text: str, place: str | Path) -> dict[str, Any]:
@@ -96,11 +102,6 @@ def parse_config(text: str, place: str | Path) -> dict[str, Any]:
         raise config_error(place, f"cannot be read as YAML: {one_line(error, 1000)}") from None
     if not isinstance(config, dict):
         raise config_error(place, "must hold a mapping", got=type(config).__name__)
-    for key in NEEDED:
-        if not isinstance(config.get(key), dict):
-            got = format_value(config[key]) if key in config else "no such key"
-            fix = "It is not what a run saved."
-            raise config_error(place, f"must have the mapping {key}", got=got, fix=fix)
     if not in_limit:
         raise config_error(
             place,
