@@ -1,0 +1,87 @@
+"""What a line makes impossible is refused before Lightning is imported and the data are read."""
+
+import pytest
+import torch
+
+from tasks.run import init_from
+from tasks.run.early_checks import check_sources
+from xformer_kit import ConfigError, build
+from xformer_kit.config import compose, config_yaml, preflight
+from xformer_kit.data.tokenizer import TOKENIZERS, pretrained
+from xformer_kit.objective import objective_of
+from xformer_kit.registry import config_error
+
+SMALL = ["model.dim=16", "model.layers=1", "attn.heads=2", "tokenizer=byte"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The files of a run from which another can start."""
+    config = compose(SMALL, data=False)
+    tokenizer = TOKENIZERS.create("byte")
+    tokenizer.specials = objective_of(config).specials
+    state = {"state_dict": build(config, tokenizer.size).state_dict(), "global_step": 3}
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    torch.save(state, tmp_path / "run/checkpoints/last.ckpt")
+    (tmp_path / "run/config.yaml").write_text(config_yaml(config))
+    tokenizer.save(tmp_path / "run/tokenizer.json")
+    return tmp_path / "run"
+
+
+def test_tensors_of_other_shapes_are_refused_with_any_vocabulary(run):
+    for words in ([], ["model.vocab_size=300"], ["tokenizer=char"]):
+        check_sources(
+            [compose([*SMALL[: 3 + (not words)], *words, f"init_from={run}"], data=False)]
+        )
+    for words, fault in (
+        (
+            ["model.layers=2"],
+            "init_from.run: has not the tensors of this model; missing there: dec",
+        ),
+        (["model.dim=32"], "init_from.run: has no tensor that fits this model, such as embed"),
+    ):
+        config = compose([*SMALL, *words, f"init_from={run}"], data=False)
+        with pytest.raises(ConfigError) as error:
+            check_sources([config, config])
+        (message,) = error.value.messages
+        assert message.startswith(fault)
+    allowed = ["model.layers=2", "init_from.allow=['decoder.1.*']"]
+    check_sources([compose([*SMALL, *allowed, f"init_from={run}"], data=False)])
+
+
+def test_a_tokenizer_that_cannot_be_had_is_refused(monkeypatch):
+    def refuse(name):
+        raise config_error("tokenizer.path", "no", name)
+
+    monkeypatch.setattr(pretrained, "_download", refuse)
+    config = compose(["tokenizer=pretrained", "tokenizer.path=some/model"], data=False)
+    with pytest.raises(ConfigError, match=r"^tokenizer.path: no; got some/model\.$"):
+        check_sources([config])
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        ("checkpoints.metric=val/accuracy", "train/loss, val/loss, val/perplexity"),
+        ("callbacks.early_stopping.metric=val/exact_match", "train/loss, val/loss"),
+        ("data=recall checkpoints.metric=val/bits_per_byte", "train/loss, val/loss"),
+    ],
+)
+def test_a_metric_that_the_run_does_not_have_is_refused(words, known):
+    path, metric = words.split()[-1].split("=")
+    with pytest.raises(ConfigError) as error:
+        preflight(words.split())
+    (message,) = error.value.messages
+    assert message.startswith(f"{path}: the run has no metric '{metric}'. ") and known in message
+    assert preflight(["data=recall", "checkpoints.metric=val/accuracy"]).jobs == 1
+
+
+def test_new_rows_are_counted_by_token():
+    assert init_from._new_rows([(0, 0), (2, 1), (4, 4)], 4) == (2, 4)
+    entry = {"run": "r", "checkpoint": "best.ckpt", "step": 5, "copied": 20, "missing": []}
+    entry |= {"unused": [], "reshaped": []}
+    entry["new_rows"] = {"embed.weight": (687, 1187), "head.weight": (687, 1187), "x": (0, 3)}
+    assert init_from._line(entry) == (
+        "Starting from r (best.ckpt, step 5): 20 tensors copied, 687 of 1,187 rows of embed.weight"
+        " are new."
+    )
