@@ -61,8 +61,7 @@ def preflight(argv: list[str]) -> CommandLine:
     faults += [fault for o in overrides if (fault := _code_fault(o))]
     overrides = [o for o in overrides if not _code_fault(o)]
     faults += _directory_faults(overrides, flags.config_dir)
-    faults += (repetitions := list(repeated(overrides)))
-    twice = {fault.path for fault in repetitions}
+    faults += repeated(overrides)
     if line.help:
         return line
     if line.resume is not None:
@@ -77,22 +76,34 @@ def preflight(argv: list[str]) -> CommandLine:
     if not line.multirun:
         faults += sweep_faults(overrides)
         overrides = single_values(overrides)
+    line.configs = _job_configs(line, session, overrides, faults, flags.config_name)
+    if flags.cfg == "job" and not faults:
+        line.shown = _shown(line.configs[0], flags.package, faults)
+    _raise(faults)
+    line.argv = _hydra_argv(argv, flags.overrides, session, overrides)
+    return line
+
+
+def _job_configs(
+    line: CommandLine,
+    session: HydraSession,
+    overrides: list[Override],
+    faults: list[Fault],
+    name: str | None,
+) -> list[dict[str, Any]]:
+    """Returns the config of each job; appends the faults of the jobs."""
+    twice = {fault.path for fault in repeated(overrides)}
     jobs = list(_jobs(overrides, faults)) if line.multirun else [overrides]
     line.jobs = len(jobs)
     here, line_faults = runs_here(overrides), tuple(faults)
     composed = [
-        compose_checked(session, job, flags.config_name, here=here, line_faults=line_faults)
-        for job in jobs
+        compose_checked(session, job, name, here=here, line_faults=line_faults) for job in jobs
     ]
+    configs = [config for config, _ in composed]
     faults += _job_faults(jobs, overrides, [found for _, found in composed], twice)
     if not faults:
-        faults += _equal_jobs(jobs, overrides, [str(config) for config, _ in composed])
-    if flags.cfg == "job" and not faults:
-        line.shown = _shown(composed[0][0], flags.package, faults)
-    _raise(faults)
-    line.configs = [config for config, _ in composed]
-    line.argv = _hydra_argv(argv, flags.overrides, session, overrides)
-    return line
+        faults += _equal_jobs(jobs, overrides, list(map(str, configs)))
+    return configs
 
 
 def _shown(config: Any, package: str | None, faults: list[Fault]) -> str:

@@ -40,7 +40,7 @@ def test_a_directory_whose_run_is_being_trained_is_refused_and_unchanged(tmp_pat
 
 
 def test_a_config_that_another_process_replaced_is_not_trained(tmp_path, capsys):
-    (tmp_path / "config.yaml").write_text("seed: 5\n")
+    (tmp_path / "config.yaml").write_text(config_yaml(compose(["seed=5"])))
     assert train_run(Job(tmp_path, digest="that of another config")) == 2
     assert "another process began a run" in capsys.readouterr().err
 
