@@ -10,6 +10,9 @@ from tests.messages import messages
 from xformer_kit import ConfigError, compose
 from xformer_kit.laws import faults, tiny_config
 
+# config path: ... Try VALUE.
+PROPOSED = re.compile(r"([\w.]+): .* Try ([\w.,\[\]-]+)\.")
+
 
 def refused(words: str | Sequence[str]) -> list[str]:
     """Returns the messages for overrides: one string, or a list if an override contains a space."""
@@ -19,13 +22,28 @@ def refused(words: str | Sequence[str]) -> list[str]:
 
 
 def refusals(expected: Mapping[str, str]) -> Callable[[str], None]:
-    """Returns a test of overrides -> all their messages, one per line."""
+    """Returns a test of overrides -> all their messages, one per line. A value that a message
+    proposes is not refused.
+    """
 
     @pytest.mark.parametrize("words", expected)
     def test(words: str) -> None:
-        assert refused(words) == expected[words].splitlines()
+        assert refused(words) == (found := expected[words].splitlines())
+        if fixes := dict(match.groups() for each in found if (match := PROPOSED.fullmatch(each))):
+            assert not fixes.keys() & {each.partition(":")[0] for each in still(words, fixes)}
 
     return test
+
+
+def still(words: str | Sequence[str], fixes: Mapping[str, str]) -> Sequence[str]:
+    """Returns the messages for overrides in which {config path: value} are changed."""
+    words = words.split() if isinstance(words, str) else words
+    kept = [word for word in words if word.partition("=")[0] not in fixes]
+    try:
+        compose([*kept, *(f"{path}={value}" for path, value in fixes.items())])
+    except ConfigError as error:
+        return error.messages
+    return []
 
 
 def refusals_with(parts: Mapping[str, str]) -> Callable[[str], None]:

@@ -1,5 +1,7 @@
 """Plans of configs: shared components with the differences of stacks, variants and sublayers."""
 
+import itertools
+
 import pytest
 import torch
 from refusals import refusals, refused
@@ -232,6 +234,17 @@ def test_the_longest_sequence(own, data, expected):
         max_len({"model": {"max_len": own}, "data": {"seq_len": data} if data else None})
         == expected
     )
+
+
+@pytest.mark.parametrize("pattern", [*itertools.permutations(["base", "heads", "other"])])
+def test_each_attention_has_a_position_of_its_size_and_the_base_is_called_base(pattern):
+    variants = {"heads": {"attn": {"heads": 3}}, "other": {"position": "kerple"}}
+    stack = plan({"pattern": [*pattern], "variants": variants}, layers=6, position="alibi")
+    positions, groups = stack.attention.positions, stack.attention.groups
+    for block, group_of in zip(stack.blocks, stack.attention.group_of, strict=True):
+        found, attn = positions[groups[group_of["attn"]].position], subs(block)["attn"]
+        assert (found.node, found.heads) == (dict(attn.position), attn.context.attn.heads)
+    assert len(positions) == 3 and positions["base"].node["name"] == "alibi"
 
 
 def test_a_plan_does_not_change_the_config():

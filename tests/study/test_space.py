@@ -191,6 +191,14 @@ def test_faults_of_a_search(changes, fault):
     assert any(one.startswith(fault) for one in found), found
 
 
+def test_an_option_without_effect_is_refused_if_it_is_not_the_default():
+    design = {"name": "search", "sampler": "random", "pruner": "none"}
+    assert faults({**NODE, "design": design}) == []
+    for option in ("startup", "whole", "warmup"):
+        (message,) = messages(faults({**NODE, "design": {**design, option: 11}}))
+        assert message.startswith(f"study.design.{option}: has no effect with")
+
+
 def test_a_storage_belongs_to_a_search():
     node = {
         **NODE,

@@ -302,7 +302,6 @@ class SearchDesign(Design):
         unused = unused if options.pruner == "none" else {}
         if options.sampler == "random":
             unused["startup"] = "with sampler=random, which learns nothing"
-        defaults = {"whole": 5, "warmup": 0, "startup": 10}
         for name, why in unused.items():
-            if (value := getattr(options, name)) != defaults[name]:
+            if (value := getattr(options, name)) != DESIGNS.defaults("search")[name]:
                 yield Fault(name, f"has no effect {why}", got=value, fix="Leave it out.")

@@ -6,6 +6,8 @@ import pytest
 
 from tests.tasks.command_lines import TINY, output
 
+TWO_STACKS = ["model=encoder_decoder", "task=seq2seq", "data=scan", "model.vocab_size=64"]
+
 
 def test_describe_counts_parameters_and_flops(capsys):
     code, out, _ = output(capsys, "describe", *TINY, "attn.kv_heads=2", "--json")
@@ -50,6 +52,15 @@ def test_the_page_of_describe_fits_the_terminal(capsys, monkeypatch, columns):
     assert "activations, saved for backward" in out
     assert "├─ 0" in out
     assert "model.decoder.variants.far" in out
+
+
+@pytest.mark.parametrize("words", [TINY, [*TWO_STACKS, "model.dim=32", "data.seq_len=16"]])
+def test_the_page_names_the_source_of_a_model_that_has_one(capsys, words):
+    code, out, _ = output(capsys, "describe", *words)
+    assert code == 0
+    sentences = "with a source and a target of 16 tokens each", "with a source of as many tokens"
+    page = " ".join(out.split())
+    assert [sentence in page for sentence in sentences] == [words is not TINY] * 2
 
 
 def test_describe_reads_no_data(capsys):
