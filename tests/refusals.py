@@ -28,7 +28,8 @@ def refusals(expected: Mapping[str, str]) -> Callable[[str], None]:
 
     @pytest.mark.parametrize("words", expected)
     def test(words: str) -> None:
-        assert refused(words) == (found := expected[words].splitlines())
+        found = refused(words)
+        assert found == expected[words].splitlines()
         if fixes := dict(match.groups() for each in found if (match := PROPOSED.fullmatch(each))):
             assert not fixes.keys() & {each.partition(":")[0] for each in still(words, fixes)}
 

@@ -154,6 +154,28 @@ def test_addresses_of_papers():
     assert paper_url("javascript:alert(1)") is None
 
 
+def test_the_cost_of_a_variant_is_its_largest_memory_and_the_mean_of_the_rest():
+    facts = [(5, 1.0), (9, 2.0), (1, 6.0)]
+    runs = [
+        finished(index, seed, 2.3, peak_memory_bytes=memory, seconds=seconds)
+        for index in range(2)
+        for seed, (memory, seconds) in enumerate(facts)
+    ]
+    for one in content(study([variant(), changed("placement", "post")], runs)).variants:
+        assert (one.cost["peak_memory_bytes"], one.cost["seconds"]) == (9, 3)
+
+
+def test_the_legend_of_a_picture_names_each_variant():
+    known = [variant(), changed("placement", "post", flops=2e13)]
+    runs = [finished(i, seed, 2.3 + 0.1 * i) for i in range(2) for seed in range(2)]
+    pictures = {one.name: one for one in report_of(study(known, runs)).figures}
+    for name in ("cost flops", "curve val/loss"):
+        with pictures[name].drawn() as figure:
+            legends = [*figure.legends, *filter(None, (a.get_legend() for a in figure.axes))]
+            named = {text.get_text() for legend in legends for text in legend.get_texts()}
+        assert named == {"baseline", "placement=post"}
+
+
 def test_secondary_metrics_have_intervals_and_no_verdict():
     """They change neither the answer nor any p."""
     names = ["val/perplexity", "peak_memory_bytes"]

@@ -363,11 +363,12 @@ def test_the_proposal_of_a_new_run_from_the_weights_can_be_typed(begin, words, c
     assert json.loads((new / "init_from.json").read_text())["missing"] == []
 
 
-def test_the_proposal_of_another_model_has_no_weights(begin):
+@pytest.mark.parametrize("words", [["model.dim=24"], ["model.dim=24", "seed=4"]])
+def test_the_proposal_of_another_model_has_no_weights(begin, words):
     _, run = begin("run", "trainer.max_steps=2")
     with pytest.raises(ConfigError) as error:
-        preflight([f"resume={run}", "model.dim=24"])
-    (fault,) = error.value.faults
+        preflight([f"resume={run}", *words])
+    fault = error.value.faults[-1]
     typed = shlex.split(fault.fix.partition(" a new run: python train.py ")[2].rstrip("."))
     assert "model.dim=24" in typed and "init_from" not in fault.fix
     assert begin("new", *typed)[0] == 0
