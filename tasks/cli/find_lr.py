@@ -29,6 +29,7 @@ OPTIONS = {
     "--save FILE": "output file: .png, .svg or .pdf (find_lr.png)",
     "--json": "print plain data",
 }
+FEW = 50  # losses, below which the steepest place is mostly noise
 DIVERGED = 4.0  # the test ends at a loss of this many times the lowest one
 
 
@@ -180,6 +181,8 @@ def _print_page(result: RangeTest, file: Path, command: str | None, ended: bool)
     print(
         f"{count} steps, learning rates {result.rates[0] if count else 0:g} to {last:.2g}: {file}"
     )
+    if count < FEW:
+        print(f"{count} losses are few: the next run may propose another rate. Give more --steps.")
     if ended:
         print("The test ended there, since the loss of the next step had diverged.")
     if command is None:

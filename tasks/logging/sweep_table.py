@@ -4,6 +4,7 @@ import csv
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 
 from tasks import State
 from tasks.logging import summary
@@ -96,9 +97,29 @@ def _print(rows: list[State], paths: list[str], sweep_dir: Path, components: Seq
         console = create_console(width=10_000)
     console.print()
     console.print(table)
+    for line in over_seeds(rows, paths):
+        console.print(f"\n{line}", soft_wrap=True)
     for line in unfinished_messages(rows, sweep_dir, components):
         console.print(f"\n{line}", style="red" if "failed" in line else "yellow", soft_wrap=True)
     console.print(f"\n{sweep_dir}/sweep.csv", style="dim", soft_wrap=True)
+
+
+def over_seeds(rows: list[State], paths: Sequence[str]) -> Iterable[str]:
+    """Yields the mean and the standard deviation of the validation loss of each setting that ran
+    with several seeds, the best first.
+    """
+    losses: dict[str, list[float]] = {}
+    for row in rows:
+        if row["status"] == "finished" and math.isfinite(row.get("val/loss", math.nan)):
+            options = (
+                f"{path.removesuffix('.name')}={row[path]}" for path in paths if path != "seed"
+            )
+            losses.setdefault(", ".join(options), []).append(row["val/loss"])
+    means = {setting: fmean(values) for setting, values in losses.items() if values[1:]}
+    for setting in sorted(means, key=means.__getitem__) if "seed" in paths else ():
+        values = losses[setting]
+        figures = f"val loss {means[setting]:.4f} +- {stdev(values):.4f}, {len(values)} seeds"
+        yield f"{setting}: {figures}" if setting else figures
 
 
 def unfinished_messages(

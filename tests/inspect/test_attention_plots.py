@@ -52,8 +52,8 @@ def test_equal_masks_of_a_model_are_plotted_once():
     )
     first, second = (axes.images[0].get_array() for axes in picture.figure.axes)
     assert [axes.get_ylabel() for axes in picture.figure.axes] == [
-        "decoder.0, 2.attn\nquery",
-        "decoder.1.attn\nquery",
+        "decoder.0, 2.attn\ncausal\nquery",
+        "decoder.1.attn\nsliding_window(window=2,\ncausal=True)\nquery",
     ]
     assert first.sum() == 15 and second.sum() == 9
 

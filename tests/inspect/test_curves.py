@@ -51,6 +51,18 @@ def test_curves_are_those_of_the_files(runs):
     assert single.get_ylabel() == "train/loss" and len(single.lines) == 1
 
 
+def test_train_and_validation_of_one_run_share_an_axis(runs, monkeypatch):
+    (axes,) = plot_curves(runs[:1]).figure.axes
+    assert (axes.get_ylabel(), axes.get_title()) == ("loss", "a")
+    assert lines(axes) == {
+        "train/loss": ([10, 20, 30, 40], [3.0, 2.5, 2.25, 2.0]),
+        "val/loss": ([20, 40], [2.75, 2.5]),
+    }
+    monkeypatch.chdir(runs[0].parent.parent)
+    (axes,) = plot_curves(runs[:1]).figure.axes
+    assert axes.get_title() == f"{runs[0].parent.name}/a"
+
+
 def in_legend(picture):
     return [text.get_text() for legend in picture.figure.legends for text in legend.get_texts()]
 
@@ -73,7 +85,7 @@ def test_a_run_that_ended_early_is_inside_the_axes(runs):
     assert high < 102  # the first of a thousand steps is above it
     names = in_legend(picture)
     assert len(names) == 2 and set(names) == set(lines(axes))
-    assert note(picture) == f"Runs with no row yet: {runs[2]}"
+    assert note(picture) == "Runs with no row yet: c"
     picture.figure.draw_without_rendering()
     components = (*picture.figure.texts, *picture.figure.legends, axes.xaxis.label)
     every = sorted(
@@ -96,7 +108,7 @@ def test_the_command_prints_the_note_next_to_the_path(runs, capsys, tmp_path):
     assert main(["plot", "curves", *map(str, runs), "--save", str(file)]) == 0
     out, err = capsys.readouterr()
     assert out == f"{file}\n"
-    assert err.split() == f"Runs with no row yet: {runs[2]}".split()  # wrapped
+    assert err.split() == "Runs with no row yet: c".split()  # without the folder of all runs
 
 
 def test_many_records_of_a_loss_in_training_are_averaged(runs):

@@ -39,10 +39,11 @@ def plot_mask(
     if isinstance(mask, Model):
         masks = list(_masks_of_model(mask))
     elif isinstance(mask, Mask):
-        masks = [("", mask, heads)]
+        masks = [(_mask_text(mask), mask, heads)]
     else:
         node = _complete_node(MASKS, mask)
-        masks = [(node["name"], MASKS.create(node), heads)]
+        built = MASKS.create(node)
+        masks = [(_mask_text(built), built, heads)]
     rows = []
     for title, each, count in masks:
         cells = matrix(each, length, count, prefix)
@@ -150,7 +151,17 @@ def _masks_of_model(model: Model) -> Iterator[tuple[str, Mask, int]]:
             for sublayer, group in block.attention_group_of.items()
         )
         for (sublayer, mask, heads), depths in group_equal(masks).items():
-            yield f"{name}.{format_ranges(depths)}.{sublayer}", mask, heads
+            place = f"{name}.{format_ranges(depths)}.{sublayer}"
+            yield f"{place}\n{_mask_text(mask)}", mask, heads
+
+
+def _mask_text(mask: Mask) -> str:
+    """The name and the options of a mask: sliding_window(window=4, causal=True)."""
+    return (
+        repr(mask)
+        .replace(type(mask).__name__, MASKS.name_of(type(mask)) or type(mask).__name__)
+        .removesuffix("()")
+    )
 
 
 class Bias(NamedTuple):

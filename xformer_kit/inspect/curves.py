@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -44,7 +45,7 @@ class StepCurve(NamedTuple):
 
 def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None) -> Picture:
     """Plots one panel per metric with one line per run; runs are labelled with the values in which
-    their configs differ.
+    their configs differ. Of a single run, train/loss and val/loss share a panel.
 
     runs: directories; that of a sweep stands for its runs. metrics: columns of metrics.csv, such as
     `val/accuracy`; None for the losses, or the first metric if there are none. Training metrics are
@@ -79,16 +80,18 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
         for curve in itertools.chain(*panels.values())
         if any(map(math.isfinite, curve.values))
     }
+    missing = [label for label in labels if curves[label] and label not in finite]
+    title = ""
+    if len(labels) == 1 and len(panels) > 1:
+        title, panels = labels[0], _by_quantity(panels)
+        labels, finite = list(known), set(known)
     styles = {label: line_style(i) for i, label in enumerate(labels) if label in finite}
     lines = [
-        _missing_note([label for label in labels if not curves[label]], "no row yet"),
-        _missing_note(
-            [label for label in labels if curves[label] and label not in finite],
-            f"no finite value of {' or '.join(panels)}",
-        ),
+        _missing_note([label for label, found in curves.items() if not found], "no row yet"),
+        _missing_note(missing, f"no finite value of {' or '.join(panels)}"),
         *itertools.starmap(_divergence_note, panels.items()),
     ]
-    return _plot_panels(panels, styles, zoom=True, note="\n".join(filter(None, lines)))
+    return _plot_panels(panels, styles, zoom=True, note="\n".join(filter(None, lines)), title=title)
 
 
 def plot_norms(run: str | Path) -> Picture:
@@ -159,7 +162,21 @@ def _labels(paths: Sequence[Path]) -> list[str]:
         for config in configs
     ]
     usable = len(set(labels)) == len(labels) and all(0 < len(label) <= 60 for label in labels)
-    return labels if usable else [str(path) for path in paths]
+    if usable:
+        return labels
+    here, absolute = Path.cwd(), [path.absolute() for path in paths]
+    if not all(path.is_relative_to(here) for path in absolute):
+        here = Path(os.path.commonpath([path.parent for path in absolute]))
+    return [str(path.relative_to(here)) for path in absolute]
+
+
+def _by_quantity(panels: Mapping[str, list[StepCurve]]) -> dict[str, list[StepCurve]]:
+    """The curves of one run, those of train/loss and val/loss in one panel, `loss`."""
+    found: dict[str, list[StepCurve]] = {}
+    for metric, curves in panels.items():
+        same = found.setdefault(metric.rpartition("/")[2], [])
+        same += [curve._replace(label=metric) for curve in curves]
+    return found
 
 
 def _missing_note(labels: Sequence[str], reason: str) -> str:
@@ -238,8 +255,9 @@ def _plot_panels(
     log: bool = False,
     zoom: bool = False,
     note: str = "",
+    title: str = "",
 ) -> Picture:
-    """Plots one panel per title, below each other, with one legend. styles: of each label; curves
+    """Plots one panel per quantity, below each other, with one legend. styles: of labels; curves
     without a style are not drawn. log: logarithmic values, if all are positive. zoom: limits the
     axis to the later values, see `loss_limits`.
     """
@@ -249,7 +267,7 @@ def _plot_panels(
     def draw(figure: Any) -> None:
         all_axes = figure.subplots(len(panels), 1, squeeze=False, sharex=True)[:, 0]
         handles: dict[str, Any] = {}
-        for axes, (title, curves) in zip(all_axes, panels.items(), strict=True):
+        for axes, (quantity, curves) in zip(all_axes, panels.items(), strict=True):
             for i, curve in enumerate(curve for curve in curves if curve.label in styles):
                 style = styles[curve.label] | marker_places(i, len(curve.steps))
                 (line,) = axes.plot(curve.steps, curve.values, label=curve.label, **style)
@@ -257,14 +275,13 @@ def _plot_panels(
             if log and all(value > 0 for curve in curves for value in curve.values):
                 _set_log_scale(axes)
             lines = ((curve.steps, curve.values) for curve in curves)
-            if zoom and (limits := loss_limits(lines, _cap(title, curves))):
+            if zoom and (limits := loss_limits(lines, _cap(quantity, curves))):
                 axes.set_ylim(*limits)
-            axes.set_ylabel(title)
+            axes.set_ylabel(quantity)
         all_axes[-1].set_xlabel("optimizer step")
         integer_ticks(all_axes[-1].xaxis)
-        if len(styles) < 2:
-            all_axes[0].set_title("".join(styles))
-        else:
+        all_axes[0].set_title(title or "".join(styles) * (len(styles) < 2))
+        if len(styles) > 1:
             shown = [label for label in styles if label in handles]
             entries = [handles[label] for label in shown]
             figure.legend(entries, shown, loc="outside lower center", ncols=columns, fontsize=9)

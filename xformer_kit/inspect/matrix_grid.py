@@ -99,7 +99,11 @@ def plot_grid(rows: Sequence[Row], scale: Scale) -> Picture:
                 _label_tokens(grid[y, x], panel, side, labelled[y] or last, x == 0)
                 if not table or not repeated:
                     grid[y, x].set_title(panel.title, fontsize=9)
-            words = row.title.split() if len(row.title) > LONG_TITLE else [row.title]
+            words = [
+                word
+                for line in row.title.splitlines()
+                for word in (line.split() if len(line) > LONG_TITLE else [line])
+            ]
             label = "\n".join([*words, "query"]) if table else "query"
             grid[y, 0].set_ylabel(label, fontsize=9)
         if title:

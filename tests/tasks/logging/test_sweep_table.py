@@ -38,6 +38,23 @@ def test_failed_jobs_are_listed_and_stopped_ones_can_be_resumed(tmp_path):
     assert not list(sweep_table.unfinished_messages(rows[:1], tmp_path))
 
 
+def test_the_mean_and_the_spread_over_seeds_of_each_setting():
+    losses = {("a", "1"): 2.0, ("a", "2"): 2.5, ("b", "1"): 1.0, ("b", "2"): 1.5, ("c", "1"): 0.5}
+    rows = [
+        {"status": "finished", "norm.name": norm, "seed": seed, "val/loss": loss}
+        for (norm, seed), loss in losses.items()
+    ]
+    rows += [{"status": "failed", "norm.name": "a", "seed": "3"}]
+    assert list(sweep_table.over_seeds(rows, ["norm.name", "seed"])) == [
+        "norm=b: val loss 1.2500 +- 0.3536, 2 seeds",
+        "norm=a: val loss 2.2500 +- 0.3536, 2 seeds",
+    ]
+    assert list(sweep_table.over_seeds(rows[:2], ["seed"])) == [
+        "val loss 2.2500 +- 0.3536, 2 seeds"
+    ]
+    assert not list(sweep_table.over_seeds(rows, ["norm.name"]))
+
+
 @pytest.mark.parametrize(
     ("of_table", "of_jobs", "code"), [(0, [0, 2], 2), (1, [0, 1], 1), (0, [0], 0)]
 )
