@@ -144,6 +144,6 @@ def test_texts_without_documents_and_tasks_that_do_not_keep_them_are_refused_wit
     ]
     assert refused("data=text data.path=README.md data.documents=true logger=none") == [
         "data.documents: needs a text of documents, and data=text gives none. Set it to false, or"
-        " use data=hub, data=jsonl, data=parquet, data=pydoc, data=stdlib_code."
+        " use data=csv, data=hub, data=jsonl, data=parquet, data=pydoc, data=stdlib_code."
     ]
     assert compose(["data=pydoc", "data.documents=true", "logger=none"])["data"]["documents"]
