@@ -12,6 +12,7 @@ from tasks.callbacks.monitored import set_callback_metrics
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.csv_log import CsvLog
 from tasks.logging.summary import peak_memory
+from xformer_kit.registry import ConfigError
 from xformer_kit.registry.metric_names import PREFIX
 from xformer_kit.registry.saved_files import read_columns
 
@@ -137,10 +138,11 @@ class Recorder:
     def last_validation(self, task: Task) -> Metrics:
         """Returns the metrics of the last step's validation, with those of a user's callbacks."""
         metrics = {f"{PREFIX}{name}": value for name, value in task.validation.items()}
-        columns = read_columns(self.metrics.path)  # type: ignore[union-attr]
-        for name, (steps, values) in columns.items():
-            if name.startswith(PREFIX) and task.step in steps:
-                metrics.setdefault(name, values[-1])
+        with suppress(OSError, ConfigError):  # of a file that was changed while the run trained
+            columns = read_columns(self.metrics.path)  # type: ignore[union-attr]
+            for name, (steps, values) in columns.items():
+                if name.startswith(PREFIX) and task.step in steps:
+                    metrics.setdefault(name, values[-1])
         return metrics
 
     def fingerprint(self) -> State:

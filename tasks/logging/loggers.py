@@ -1,6 +1,7 @@
 """Creates the loggers of a run. A logger that fails does not end the run."""
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -79,7 +80,9 @@ class Loggers:
         done = steps_done()
         values = {key: value for key, value in row.items() if (key, value) != ("epoch", 0)}
         if values:
-            modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_stack(None))
+            modules = (
+                frame.f_globals.get("__name__", "") for frame, _ in walk_stack(sys._getframe())
+            )
             record(values, of_lightning=any(name.startswith(CALLBACKS) for name in modules))
             self._call("log", values, done if step in (None, done - 1) else step, only=name)
 
