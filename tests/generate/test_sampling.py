@@ -51,6 +51,15 @@ def test_a_left_padded_prompt_continues_like_the_unpadded_one(model, options):
     assert padded[:, 5:].tolist() == bare[:, 3:].tolist() * 17
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_each_of_several_texts_of_a_prompt_has_its_own_constraints(model, count):
+    ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    out = generate(model, ids, 9, seed=0, num_return=count, no_repeat_ngram=1)
+    texts = out.reshape(2 * count, 12).tolist()
+    assert [text[:3] for text in texts] == [row for row in ids.tolist() for _ in range(count)]
+    assert all(len({*text}) == 12 for text in texts) and len({*map(tuple, texts)}) == 2 * count
+
+
 def test_one_seed_gives_one_text_and_the_stream_is_the_text(model):
     ids = torch.tensor([[1, 2, 3]])
     a, b, c = (generate(model, ids, max_new_tokens=20, seed=s) for s in (1, 1, 2))

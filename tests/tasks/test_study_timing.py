@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tasks.study import timing
+from tasks.study.dry_run import duration
 from tasks.study.timing import Pace, StepClock, measure
 from xformer_kit.data import prepare
 from xformer_kit.optim import OPTIMIZERS
@@ -149,3 +150,10 @@ def test_the_forecast_is_the_sum_of_the_runs_that_are_missing(over, expected):
     assert expected in _missing_runs(plan, Outside(9.0, 4.0))
     if len(over) == 3:  # nothing is trained to measure its time
         assert measure_outside(plan, lambda *_: pytest.fail("trained")) == Outside(0.0, 0.0)
+
+
+@pytest.mark.parametrize("seconds", [1, 59, 119, 120, 3599, 7199, 7200, 90_000])
+def test_a_duration_is_rounded_in_its_unit(seconds):
+    number, unit = duration(seconds).split()
+    size, digit = {"s": (1, 1), "min": (60, 1), "h": (3600, 0.1)}[unit]
+    assert abs(size * float(number) - seconds) <= size * digit / 2
