@@ -32,8 +32,8 @@ COLUMNS = {
         ("attn", "self-attention"),
         ("extra", "around a sublayer"),
         ("placement", "sum, norm after (post)"),
-        ("attn", "cross-attention, placed so too"),
-        ("ffn", "placed so too"),
+        ("attn", "cross-attention, the same steps"),
+        ("ffn", "the same steps"),
         ("", "residual stream to the next block"),
     ],
     7.15: [
