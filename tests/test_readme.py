@@ -29,6 +29,7 @@ SKIPPED += "data.columns=|data=parquet|data=hub|glob|recipe.yaml"
 # file of the reader -> its content
 FILES = {"corpus/part.txt": "a text\n", "pairs.tsv": "a\tb\n"}
 FILES |= dict.fromkeys(("book.txt", "input.txt", "custom_texts/a.txt"), "a text\n")
+FILES |= {"reviews.csv": "review\na text\n"}
 FILES |= dict.fromkeys(("documents.jsonl", "held_out.jsonl"), '{"text": "a text"}\n')
 
 
