@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 from tasks import Config
 from xformer_kit.data.tokenizer import pretrained
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 def check_sources(configs: Iterable[Config]) -> None:
     """Raises ConfigError if the run that a config starts from has other tensors than its model, or
     if its pretrained tokenizer cannot be read: one on the hub is downloaded into the hub's cache.
     """
-    faults = []
+    faults: list[Fault] = []
     for config in configs:
         try:
             if config["tokenizer"]["name"] == "pretrained":

@@ -126,9 +126,9 @@ def _tokens(run: Path, saved: Config, objective: Any) -> dict[str, tuple[list[An
     found = {}
     for side in ("tokenizer", "source_tokenizer"):
         file = run / f"{side}.json"
-        saved = load_tokenizer(file if file.is_file() else run / "tokenizer.json")
+        others = load_tokenizer(file if file.is_file() else run / "tokenizer.json")
         own = getattr(objective, side)
-        found[side] = ([*own.pieces(), *own.specials], [*saved.pieces(), *specials])
+        found[side] = ([*own.pieces(), *own.specials], [*others.pieces(), *specials])
     return found
 
 
