@@ -247,10 +247,12 @@ def test_half_precision_sums_in_fp32(path, dtype, autocast, terms):
         assert (g.double() - right).norm() < 2e-2 * right.norm()
 
 
-def test_half_precision_logits_become_a_loss_in_fp32(path):
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_half_precision_logits_become_a_loss_in_fp32(path, has_bias):
     hidden, weight, target, bias = (p.detach() for p in example(tokens=61))
-    half = [p.bfloat16() for p in (hidden, weight, bias)]
-    logits = F.linear(half[0], half[1]).float() + half[2].float()  # rounded once, by the product
+    half = [p.bfloat16() for p in (hidden, weight)] + [bias.bfloat16() if has_bias else None]
+    logits = F.linear(half[0], half[1]).float()  # rounded once, by the product
+    logits = logits + half[2].float() if has_bias else logits
     right = F.cross_entropy(logits, target, ignore_index=-1, reduction="sum")
     tight = (
         1e-6 if module.MAX_UNCHUNKED == 0 else 1e-3

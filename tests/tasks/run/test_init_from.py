@@ -1,5 +1,6 @@
 """Runs that start from the weights of another run."""
 
+import itertools
 import json
 import random
 import shlex
@@ -10,10 +11,12 @@ import torch
 from tasks.logging import summary
 from tasks.run.exit_codes import Ended
 from tasks.run.resume import resume_run
+from tests.messages import messages
 from tests.tasks.run.test_saved_runs import contents
 from tests.test_resume import same, state
 from xformer_kit import ConfigError, compose, load
 from xformer_kit.config import config_hash, preflight
+from xformer_kit.config.init_from import source_faults
 
 SHORT = ["trainer.max_steps=2", "trainer.val_every=null", "trainer.checkpoint_every=null"]
 
@@ -149,6 +152,18 @@ def test_a_place_in_a_run_is_answered_with_the_run(tmp_path):
         with pytest.raises(ConfigError) as error:
             preflight([f"init_from={tmp_path / place}"])
         assert str(error.value).endswith(f"Try {tmp_path}.")
+
+
+def test_a_directory_without_one_of_the_files_is_no_run(tmp_path):
+    files = ("config.yaml", "tokenizer.json", "checkpoints/last.ckpt")
+    for count, found in enumerate(itertools.product([False, True], repeat=3)):
+        run = tmp_path / str(count)
+        (run / "checkpoints").mkdir(parents=True)
+        for name in itertools.compress(files, found):
+            (run / name).touch()
+        faults = messages(source_faults({"init_from": {"run": str(run)}}))
+        rule = "has no checkpoint" if all(found[:2]) else "must be a run's directory"
+        assert [rule in each for each in faults] == [True] * (not all(found))
 
 
 @pytest.mark.parametrize(
