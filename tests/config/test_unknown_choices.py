@@ -3,6 +3,7 @@
 import pytest
 
 from xformer_kit.config import preflight
+from xformer_kit.config.unknown_choices import unknown_choice
 from xformer_kit.registry import ConfigError
 
 
@@ -10,6 +11,14 @@ def faults_of(*words):
     with pytest.raises(ConfigError) as error:
         preflight([*words])
     return [str(fault) for fault in error.value.faults]
+
+
+@pytest.mark.parametrize("group", ["attn", "data", "model", "task"])
+@pytest.mark.parametrize("name", ["multi_haed", "zzzz", "gpt2", "csv", "{dim: 8}"])
+def test_only_options_in_a_sweep_have_a_message_of_their_own(group, name):
+    single, swept = (unknown_choice(group, name, ["text"], swept) for swept in (False, True))
+    assert ("a plain sweep takes names, not options" in str(swept)) == name.startswith("{")
+    assert (single == swept) == (not name.startswith("{"))
 
 
 def test_of_many_names_only_the_similar_one_is_listed():
