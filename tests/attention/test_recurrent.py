@@ -153,7 +153,7 @@ def test_gated_delta_is_the_layer_of_qwen3_next(value_heads, monkeypatch):
         state | {"o.weight": theirs.out_proj.weight}
     )  # strict: every parameter of ours comes from theirs
     made = model_of(ours, position="none")
-    context = made.decoder.contexts(*[Tokens(ids=IDS).with_positions()] * 2, None, x.dtype)[0]
+    context = made.decoder.contexts(*[Tokens(ids=IDS).with_positions()] * 2, (), x.dtype)[0]
     assert_close(attn(x, None, context), theirs(x.float()).double(), rtol=1e-5, atol=1e-5)
 
 

@@ -128,7 +128,7 @@ def test_residual_carries_two_streams_and_joins_them_at_the_end():
     model, tokens = model_of("residual"), batch().with_positions()
     stack = model.decoder
     x = model.embed(tokens.ids)
-    contexts, post, pre = stack.contexts(tokens, tokens, None, x.dtype), x, x
+    contexts, post, pre = stack.contexts(tokens, tokens, (tokens, None), x.dtype), x, x
     for block in stack.blocks:
         for name, placement in block.placement.items():
             out = block.attn(post, None, contexts[0]) if name == "attn" else block.ffn(post)[0]
@@ -161,7 +161,7 @@ def test_a_block_does_not_change_the_memo_that_it_gets():
     """So a block that is computed again, for its activations, reads what it read before."""
     model, tokens = model_of("first_values"), batch().with_positions()
     x, block, given = model.embed(tokens.ids), model.decoder.blocks[0], {}
-    (context,) = model.decoder.contexts(tokens, tokens, None, x.dtype)
+    (context,) = model.decoder.contexts(tokens, tokens, (tokens, None), x.dtype)
     _, _, left = block((x,), LayerInput({"attn": context}, tokens, cross_layer_state=given))
     assert given == {}
     assert list(left) == ["values"]

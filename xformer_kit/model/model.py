@@ -204,11 +204,9 @@ class Model(nn.Module):
         (b, t).
 
         real, source_real, target_real: False on padding, which may be anywhere in a row.
-        document: number of the document in a packed row; a number that returns after another one is
-        another document.
-        segment: token type.
+        document: number of the document in a packed row; if it returns later, another document.
         prefix: True on the tokens of a prefix, which attend to each other under mask=prefix.
-        position: overrides the positions.
+        segment, position: token type; positions in place of counted ones.
         cache: keys and values of earlier tokens; those of these tokens are appended.
 
         Each field is (b, t). Raises IndexError for an id outside the vocabulary, and ConfigError
@@ -217,21 +215,22 @@ class Model(nn.Module):
         values are not read: torch raises its own error for rows outside of a table.
         """
         ids, real = self._target_ids(ids, source, target, real, target_real)
+        name, real_name = ("ids", "real") if target is None else ("target", "target_real")
         fields = {
-            "real" if target is None else "target_real": real,
+            real_name: real,
             "document": document,
             "segment": segment,
             "prefix": prefix,
             "position": position,
         }
-        ids = checked_ids("ids" if target is None else "target", ids, **fields)
-        self._check_ids("ids" if target is None else "target", ids, self.vocab_size)
+        ids = checked_ids(name, ids, **fields)
+        self._check_ids(name, ids, self.vocab_size)
         if isinstance(source, Tensor):
             source = checked_ids("source", source, source_real=source_real)
             self._check_ids("source", source, self.source_vocab_size)
             if len(source) not in (1, len(ids)):
-                got = f"{len(source)} and {len(ids)} rows"
-                raise config_error("source", "must have a row for each target", got=got)
+                rule, got = "must have a row for each target", f"{len(source)} and {len(ids)} rows"
+                raise config_error("source", rule, got=got)
             source = Tokens(ids=source, real=source_real)  # type: ignore[assignment]
         tokens = Tokens(ids, None, position, document, segment, prefix, real)
         hidden, _ = self.hidden(tokens, cache, source)  # type: ignore[arg-type]

@@ -153,23 +153,23 @@ class Stack(nn.Module):
         self,
         query: Tokens,
         key: Tokens,
-        cross: tuple[Tokens, Tokens] | None,
+        cross: tuple[Tokens, Tokens | None],
         dtype: torch.dtype,
     ) -> list[AttentionContext]:
         """One context per attention group, with the tables of its position and kernel. `key`
         includes the cached tokens. cross: queries and keys of cross attentions, the target's and
         the source's tokens with documents of equal numbers.
         """
-        own: Any = query, key
         return [
-            self._context(group, *(cross if group.cross else own), dtype)
+            self._context(group, cross if group.cross else (query, key), dtype)
             for group in self.attention_groups
         ]
 
     def _context(
-        self, group: "AttentionGroup", query: Tokens, key: Tokens, dtype: torch.dtype
+        self, group: "AttentionGroup", tokens: tuple[Tokens, Any], dtype: torch.dtype
     ) -> AttentionContext:
-        """The context of an attention group."""
+        """The context of an attention group. tokens: queries and keys."""
+        query, key = tokens
         position: Position = self.position[group.position]  # type: ignore[assignment]
         kernel, enters = self.kernels[group.kernel], self.position_enters[group.position]
         if group.cross:
@@ -205,15 +205,13 @@ class Stack(nn.Module):
         reports of all blocks. Appends `tokens` to `cache`.
 
         source: the encoder's output (b, s, dim), for cross attentions.
-        further: returns (1 + n, b, t, dim), the hidden states followed by the n states from which
-        extras predict further tokens (multi-token prediction).
+        further: returns (1 + n, b, t, dim), then also the n states that predict further tokens.
         """
-        if self.breaks:
-            self.check_tokens(tokens, self.breaks)
-            if source_tokens is not None:
-                self.check_tokens(source_tokens, self.cross_breaks)
+        self.check_tokens(tokens, self.breaks)
+        if source_tokens is not None:
+            self.check_tokens(source_tokens, self.cross_breaks)
         key = tokens if cache is None else cache.append(tokens, self.attention_groups, self.breaks)
-        cross = None if source_tokens is None else (tokens, source_tokens)
+        cross = tokens, source_tokens
         tokens, key = _counted_documents(tokens, key)
         contexts = self.contexts(tokens, key, cross, x.dtype)
         inputs = self._extra_inputs(tokens, key, cache)

@@ -94,9 +94,9 @@ def whole_number(annotation: Any, value: Any) -> Any:
     integers and no floats, also in a list; other values unchanged.
     """
     if isinstance(value, list):
-        all_kinds = (annotation, *get_args(annotation))
-        kinds = [kind for kind in all_kinds if get_origin(kind) in (list, tuple)]
-        return [whole_number(get_args(kinds[0])[0], item) for item in value] if kinds else value
+        types = (annotation, *get_args(annotation))
+        lists = [kind for kind in types if get_origin(kind) in (list, tuple)]
+        return [whole_number(get_args(lists[0])[0], item) for item in value] if lists else value
     if type(value) is not float or not value.is_integer() or int not in fitting(annotation):
         return value
     kinds = get_args(annotation) or (annotation,)
