@@ -166,9 +166,11 @@ def test_the_command_of_overrides(tmp_path, monkeypatch):
 
 def test_a_report_is_written_again_and_its_path_is_printed(capsys, home, pool):
     folder = Path("outputs/studies/norm_placement")
-    (pool["baseline", 0] / "summary.json").unlink()
+    failed = pool["baseline", 0]
+    (failed / "summary.json").unlink()
+    (failed / "ended.json").write_text('{"code": 1, "text": "Out of luck.\\nmore", "step": null}')
     code, page, _ = output(capsys, "report", "norm_placement")
-    assert code == 0
+    assert code == 0 and "\nbaseline seed 0: failed: Out of luck.\n" in page
     assert f"Report  {folder}/report.html\n        {folder}/report.md\n" in page
     assert page.endswith("3 of 4 runs finished; what is missing: xformer status norm_placement\n")
     (folder / "report.md").unlink()
