@@ -39,6 +39,8 @@ def refusals(expected: Mapping[str, str]) -> Callable[[str], None]:
 def still(words: str | Sequence[str], fixes: Mapping[str, str]) -> Sequence[str]:
     """Returns the messages for overrides in which {config path: value} are changed."""
     words = words.split() if isinstance(words, str) else words
+    lists = tuple(word.partition("=")[0] + "." for word in words if "=[" in word)
+    fixes = {path: value for path, value in fixes.items() if not path.startswith(lists)}
     kept = [word for word in words if word.partition("=")[0] not in fixes]
     try:
         compose([*kept, *(f"{path}={value}" for path, value in fixes.items())])

@@ -112,7 +112,7 @@ def _with_faults(run: Callable[[], int]) -> int:
         print(*error.messages, sep="\n", file=sys.stderr)
         return 2
     except OSError as error:
-        if error.errno == errno.EPIPE:  # xformer components | head
+        if isinstance(error, BrokenPipeError):  # xformer components | head
             discard(sys.stdout)
             return 0
         if error.errno != errno.ENAMETOOLONG:

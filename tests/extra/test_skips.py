@@ -27,7 +27,7 @@ def entered(x, y, weight):
 def looped(model, ids):
     """What the final norm gives for a stack of six layers, each with its joins in front."""
     stack = model.stack
-    tokens, x = model._embed(Tokens(ids=ids), stack, model.embed, None, "model")
+    tokens, x = model._embed(Tokens(ids=ids), stack, model.embed, None, "model", None)
     contexts, state, inputs = stack.contexts(tokens, tokens, (tokens, None), x.dtype), (x,), []
     unet, reinject = (stack.extra[name].joins for name in ("unet", "reinject"))
     given = dict.fromkeys(stack.extra, ExtraInput(tokens, tokens))

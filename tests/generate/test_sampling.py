@@ -106,7 +106,7 @@ def test_dropout_is_off_during_generation_and_on_again_after_it():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"max_new_tokens": 0}, "max_new_tokens: must be at least 1; got 0."),
+        ({"max_new_tokens": 0}, "max_new_tokens: must be at least 1 and at most 1,000,000; got 0."),
         (
             {"max_new_tokens": 1, "temperature": -1},
             "temperature: must be at least 0; got -1. 0 takes the likeliest token.",

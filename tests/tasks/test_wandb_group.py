@@ -69,7 +69,8 @@ def test_default_group_job_type_and_tags():
 
 def test_a_resumed_run_keeps_its_logger(tmp_path, monkeypatch):
     """Another study, with another group, resumes an interrupted run."""
-    begun, gone_on = {"seed": 1, "logger": LOGGER, "trainer": {}, "model": {}, "data": {}}, []
+    parts: dict[str, dict] = {part: {} for part in ("trainer", "model", "data", "task")}
+    begun, gone_on = {"seed": 1, "logger": LOGGER, **parts}, []
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.ckpt").touch()
     (tmp_path / "config.yaml").write_text(config_yaml(begun))

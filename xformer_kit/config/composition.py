@@ -180,8 +180,9 @@ def compose_resolved(
     except RecursionError:
         rule = "the lists of defaults of the chosen files contain each other"
         fault = Fault("config", rule, fix="Take one of them out.")
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        if known := _unknown_component(error) or fault_of_message(str(error)):
+    except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:
+        known = _unknown_component(error) or fault_of_message(str(error))
+        if known := known or _fault_in_list(error, overrides):
             raise ConfigError(known) from error
         bad_key = _bad_key(error)
         fault = _key_fault(bad_key, str(error)) if bad_key else _hydra_fault(error, config)
@@ -194,6 +195,17 @@ def _unknown_component(error: Exception) -> Fault | None:
         return None
     group, _, name = error.missing_cfg_file.rpartition("/")
     return unknown_component(group, name) if group in GROUPS else None
+
+
+def _fault_in_list(error: Exception, overrides: Iterable[Override]) -> Fault | None:
+    """Returns the fault of an override of a key within a list, if that is the error."""
+    if found := re.search(r"(?:invalid literal for int\(\).*|Index) '(\w+)'", str(error)):
+        for override in overrides:
+            parent, _, below = override.key_or_group.partition(f".{found[1]}")
+            if below or parent != override.key_or_group:
+                rule = f"{parent} is a list, which is set as a whole"
+                return Fault(override.key_or_group, rule, fix=f"Try {parent}=[...].")
+    return None
 
 
 def _not_utf8(file: Path) -> tuple[str, str] | None:

@@ -1,5 +1,6 @@
 """Directories of runs on the disk: those of a sweep, and the newest one for a message."""
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -33,11 +34,11 @@ def named_run(word: str) -> str:
     below ./outputs; any other word unchanged.
     """
     below = Path(OUTPUTS, word)
-    if is_override(word) or not word or user_path(word).exists():
+    if is_override(word) or not word or os.path.exists(user_path(word)):
         return word
     if word == LATEST and (newest := newest_run()):
         return str(newest)
-    return str(below) if below.exists() else word
+    return str(below) if os.path.exists(below) else word
 
 
 def saved_runs() -> list[Path]:

@@ -130,7 +130,7 @@ SYNONYMS = {
 
 
 # Similar words: share of equal letters, and of those with this many equal letters at the start.
-MIN_SHARE = 0.7
+MIN_SHARE = 0.66
 MIN_START, MIN_SHARE_OF_START = 3, 0.5
 
 
@@ -163,6 +163,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 def _similarity(word: str, name: str) -> float:
     """Returns the share of equal letters of two words that are similar, else 0."""
+    part, _, rest = word.partition("/")
+    if rest and name.startswith(f"{part}/"):  # val/los, val/loss
+        word, name = rest, name.removeprefix(f"{part}/")
     words, names = ([w for w in re.split(r"[\W_]", text.lower()) if w] for text in (word, name))
     typed, letters = "".join(words), "".join(names)
     if not typed or not letters:

@@ -62,7 +62,7 @@ def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypat
         ),
         (
             ["--prompt", "x", "--max-new-tokens", "0"],
-            "--max-new-tokens: must be at least 1; got 0.",
+            "--max-new-tokens: must be at least 1 and at most 1,000,000; got 0.",
         ),
         (
             ["--prompt", "x", "--beam", "4"],

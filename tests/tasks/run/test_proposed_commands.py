@@ -13,6 +13,7 @@ from tasks.logging import sweep_table
 from tasks.run import train, worker
 from tasks.run.exit_codes import Ended
 from tasks.run.job import Job
+from tasks.run.new_directory import LOCK
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from tests.user_components import forget_user_components
@@ -90,6 +91,7 @@ def test_all_other_messages_name_the_components(
     own, folder = config(), tmp_path / "run"
     folder.mkdir()
     (folder / "config.yaml").write_text(json.dumps(own))
+    (folder / LOCK).touch()
     job = Job(folder, component_files)
     train.report_end(Ended("The disk is full. Make room."), job)
     train.report_crash(RuntimeError("closed"), job, SimpleNamespace(saved_step=lambda: 3))

@@ -217,9 +217,9 @@ def _different_keys(pairs: list[tuple[str, Any]]) -> Plain:
 @CORPORA.register("csv", also_called=("comma_separated",))
 @dataclass(kw_only=True, eq=False)
 class CSV(RecordFiles):
-    """Tables in text files in utf-8, with the names of the columns in the first line and quotes
-    around a field that holds a delimiter, a quote (doubled) or a line end: *.csv, *.csv.gz,
-    *.csv.zst. Empty lines count as empty.
+    """Tables in text files in utf-8, with the names of the columns in the first line: *.csv,
+    *.csv.gz, *.csv.zst. A field that holds a delimiter, a quote (doubled) or a line end is in
+    quotes. Empty lines count as empty.
     """
 
     suffixes = (".csv", ".csv.gz", ".csv.zst")
