@@ -30,7 +30,9 @@ def refusals(expected: Mapping[str, str]) -> Callable[[str], None]:
     def test(words: str) -> None:
         found = refused(words)
         assert found == expected[words].splitlines()
-        if fixes := dict(match.groups() for each in found if (match := PROPOSED.fullmatch(each))):
+        lists = tuple(re.findall(r"([\w.]+\b)=\[", str(words)))  # no line sets a value in a list
+        matches = filter(None, map(PROPOSED.fullmatch, found))
+        if fixes := dict(m.groups() for m in matches if not m[1].startswith(lists)):
             assert not fixes.keys() & {each.partition(":")[0] for each in still(words, fixes)}
 
     return test
@@ -39,8 +41,6 @@ def refusals(expected: Mapping[str, str]) -> Callable[[str], None]:
 def still(words: str | Sequence[str], fixes: Mapping[str, str]) -> Sequence[str]:
     """Returns the messages for overrides in which {config path: value} are changed."""
     words = words.split() if isinstance(words, str) else words
-    lists = tuple(word.partition("=")[0] + "." for word in words if "=[" in word)
-    fixes = {path: value for path, value in fixes.items() if not path.startswith(lists)}
     kept = [word for word in words if word.partition("=")[0] not in fixes]
     try:
         compose([*kept, *(f"{path}={value}" for path, value in fixes.items())])

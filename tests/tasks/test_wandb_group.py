@@ -16,7 +16,7 @@ from tasks.run.start import start_or_resume_study_run
 from tasks.study import wandb_group
 from tasks.study.report import write_report
 from tests.tasks.wandb_records import finished_records
-from xformer_kit.config import config_yaml, read_config
+from xformer_kit.config import compose, config_yaml, read_config
 from xformer_kit.study.plan import StudyRun, Variant
 from xformer_kit.study.report.sections import document
 from xformer_kit.study.run_key import run_key
@@ -69,8 +69,7 @@ def test_default_group_job_type_and_tags():
 
 def test_a_resumed_run_keeps_its_logger(tmp_path, monkeypatch):
     """Another study, with another group, resumes an interrupted run."""
-    parts: dict[str, dict] = {part: {} for part in ("trainer", "model", "data", "task")}
-    begun, gone_on = {"seed": 1, "logger": LOGGER, **parts}, []
+    begun, gone_on = compose(["logger=none"]) | {"logger": LOGGER}, []
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.ckpt").touch()
     (tmp_path / "config.yaml").write_text(config_yaml(begun))
