@@ -98,7 +98,7 @@ def test_a_project_trains_with_the_wheel(tmp_path, installed):
     run = tmp_path / "run"
     assert "name: slopes" in (run / "config.yaml").read_text()
     assert (run / "summary.json").is_file()
-    assert "xformer train" in done.stdout and "python train.py" not in done.stdout
+    assert "xformer generate" in done.stdout and "python train.py" not in done.stdout
 
 
 def test_every_target_that_uses_the_environment_waits_for_it():

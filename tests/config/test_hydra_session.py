@@ -245,7 +245,7 @@ def test_what_the_environment_says_is_asked_each_time(tmp_path, monkeypatch):
     for which, dim in (("a", 32), ("b", 64)):
         monkeypatch.setenv("WHICH", which)
         found = resolved(["experiment=e"], mine)
-        assert (found.model.dim, found.seen) == (dim, which)
+        assert (found["model"]["dim"], found["seen"]) == (dim, which)
 
 
 def test_a_file_that_is_no_yaml_is_told_with_its_line(tmp_path):

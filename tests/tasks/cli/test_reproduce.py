@@ -203,12 +203,13 @@ def test_runs_that_cannot_be_reproduced(capfd, run, tmp_path, monkeypatch):
         2,
         "nowhere: is no directory. There is no run below outputs: xformer train begins one.\n",
     )
-    config = yaml.safe_load((run / "config.yaml").read_text())
+    config = yaml.safe_load(saved := (run / "config.yaml").read_text())
     config["attn"]["hats"] = 3
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     code, out, err = output(capfd, "reproduce", run)
     assert (code, out) == (2, "")
-    assert err.startswith("attn.hats: ")
+    assert err.startswith(f"{run}/config.yaml: attn.hats: ")
+    (run / "config.yaml").write_text(saved)
     (run / "summary.json").unlink()
     code, out, err = output(capfd, "reproduce", run)
     assert (code, out) == (2, "")

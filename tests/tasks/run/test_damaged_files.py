@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 
 from tasks.logging import summary
+from tasks.run.new_directory import LOCK
 from tasks.run.resume import resume_run
 from tasks.study.collect import results
 from tasks.study.progress import progress
@@ -253,6 +254,7 @@ def test_a_file_in_place_of_checkpoints_is_one_message(begin, capsys):
 
 def test_a_new_run_replaces_no_directory(begin, tmp_path, capsys):
     (tmp_path / "run" / "metrics.csv").mkdir(parents=True)
+    (tmp_path / "run" / LOCK).touch()
     assert begin("run", "trainer.max_steps=1")[0] == 2
     err = capsys.readouterr().err
     assert (
