@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from xformer_kit import ConfigError
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import VOCAB, Composition
 from xformer_kit.model.tokens import Tokens
@@ -66,6 +67,39 @@ def test_a_text_equals_that_of_a_row_of_its_own(name):
         expected = model(tokens.ids[row, text][None])[0]
         for logits in found:
             torch.testing.assert_close(logits[row, text], expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in COMPOSITIONS if name != "both sides"])
+@torch.no_grad()
+def test_a_text_after_calls_of_only_padding_equals_that_of_a_row_of_its_own(name):
+    model, ids = Composition(tiny_config(**COMPOSITIONS[name]), "").model(), batch().ids[:1]
+    padding = torch.zeros(1, 2, dtype=torch.bool)
+    for fields in ({}, {"document": torch.tensor([[0, 1]])}):
+        cache = model.cache(1, LENGTH)
+        for _ in range(2):
+            model(ids[:, :2], real=padding, cache=cache, **fields)
+        found = torch.cat([model(part, cache=cache) for part in ids[:, :6].split([4, 2], 1)], 1)
+        torch.testing.assert_close(found, model(ids[:, :6]), rtol=0, atol=1e-10)
+
+
+REFUSED = {
+    "prefix": ({"mask": "prefix"}, {"prefix": torch.tensor([[True]])}, "prefix: must be given in"),
+    "law": ({"mask": WINDOW, "placement": "mv_split"}, {}, "cache: placement 'mv_split' breaks"),
+}
+
+
+@pytest.mark.parametrize("real", [None, [1, 1], [1, 0], [0, 1]])
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_call_is_refused_wherever_padding_is(name, real):
+    options, fields, sentence = REFUSED[name]
+    model, ids = Composition(tiny_config(**options), "").model(), torch.tensor([[1, 2]])
+    fields = {field: value.expand(1, 2) for field, value in fields.items()}
+    real = None if real is None else torch.tensor([real]).bool()
+    cache = model.cache(1, 6)
+    model(ids, real=real, cache=cache, **fields)
+    with pytest.raises(ConfigError, match=f"^{sentence}"):
+        model(ids, real=real, cache=cache, **fields)
+    assert cache.length == 2
 
 
 @pytest.mark.parametrize("ahead", [1, 2])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.model.cache import Cache, KeyValueCache, WindowCache
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.model.tokens import Tokens, order_without_gaps
 from xformer_kit.registry import config_error
 
 
@@ -152,11 +152,18 @@ def _check_order(
 
 def _attends(group: Any, past: Tokens, new: Tokens) -> bool:
     """Whether a real token of `past` would attend to a real one of `new`."""
-    query, key = past.as_query(), new.as_key()
+    tokens = past.concat(new)
+    order = order_without_gaps(tokens.real)
+    if order is not None:
+        tokens = tokens._replace(slot=order.argsort(-1))
+    if tokens.document is not None:
+        tokens = tokens._replace(document=tokens.document_runs())
+    query = tokens.map(lambda field: field[:, : past.length]).as_query()
+    key = tokens.map(lambda field: field[:, past.length :]).as_key()
     head = torch.arange(group.heads, device=new.slot.device).view(1, -1, 1, 1)
     allowed = group.mask.allows(query, key, head)
-    for real in (query.real, key.real):
-        allowed = allowed if real is None else allowed & real
-    if query.document is not None and key.document is not None:
+    if tokens.real is not None:
+        allowed = allowed & query.real & key.real
+    if tokens.document is not None:
         allowed = allowed & (query.document == key.document)
     return bool(allowed.any())

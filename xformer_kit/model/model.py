@@ -149,9 +149,9 @@ class Model(nn.Module):
         """The same if the cached keys cannot be used (`Stack.needs_recompute`): computes all tokens
         without the cache, which only records the new ones.
         """
-        new, past = tokens.length, cache.tokens
-        tokens = tokens.with_positions(past)
-        cache.tokens = tokens if past is None else past.concat(tokens)
+        new = tokens.length
+        tokens = tokens.with_positions(cache.tokens)
+        cache.append(tokens, self.stack.attention_groups, self.stack.breaks)
         cache.uncached += new
         x, report = self.hidden(cache.tokens, source=source)
         return x[:, -new:], report

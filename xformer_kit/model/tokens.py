@@ -110,12 +110,11 @@ class Tokens(NamedTuple):
             tokens = tokens._replace(document=_last_document(past).expand(-1, tokens.length))
         if self.position is not None:
             return tokens
-        if self.real is None and self.document is None:
-            if past is None or (past.real is None and past.document is None):
+        if self.real is None and tokens.document is None:
+            if past is None or past.real is None:
                 return tokens._replace(position=tokens.slot)
-            return tokens._replace(
-                position=past.position[:, -1:] + 1 + tokens.slot - tokens.slot[:, :1]
-            )
+            count = past.real.sum(-1, keepdim=True)
+            return tokens._replace(position=count + tokens.slot - tokens.slot[:, :1])
         all_tokens = tokens if past is None else past._replace(position=None).concat(tokens)
         return tokens._replace(position=_count_positions(all_tokens)[:, start:])
 
