@@ -18,8 +18,8 @@ def check_new_directory(
     that no run wrote, of which the run would replace those with the names of its own; ConfigError
     if a link leads out of it.
 
-    written_by_runs: a pattern of files, of which one is there if runs wrote the others, such as one
-    that was interrupted before its first checkpoint.
+    written_by_runs: a pattern of empty files, of which one is there if runs wrote the others, such
+    as one that was interrupted before its first checkpoint.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -33,9 +33,14 @@ def check_new_directory(
             " directory."
         )
     foreign = [name for name in names if name not in BEFORE_LOCK]
-    if foreign and not any(directory.glob(written_by_runs)):
+    if foreign and not any(map(_is_empty, directory.glob(written_by_runs))):
         raise NoRun(
             f"{option}: {directory} holds files that no run wrote, such as {foreign[0]}; nothing is"
             " overwritten. Name a new directory, or one that is empty."
         )
     check_stays_inside(directory)
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether a path is a file without content, as the locks of runs are."""
+    return path.is_file() and path.stat().st_size == 0

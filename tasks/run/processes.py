@@ -80,7 +80,7 @@ def run_lock(run_dir: Path) -> Iterator[None]:
     import fcntl
 
     check_stays_inside(run_dir)
-    with open(run_dir / ".lock", "w") as file:
+    with open(run_dir / ".lock", "a") as file:  # it stays as it is
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

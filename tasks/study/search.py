@@ -370,6 +370,6 @@ def _exclusive(folder: Path) -> Iterator[None]:
     until they have ended. Without effect where files cannot be locked.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".proposing", "w") as file:
+    with open(folder / ".proposing", "a") as file:
         state.lock(file, wait=True)
         yield

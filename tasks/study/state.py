@@ -80,7 +80,7 @@ def claim(run_dir: Path, name: str = CLAIM) -> Iterator[bool]:
     system releases the lock when a process ends.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
-    with open(run_dir / name, "w") as file:
+    with open(run_dir / name, "a") as file:
         for _ in range(ATTEMPTS):
             if locked := lock(file):
                 break

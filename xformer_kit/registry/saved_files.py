@@ -22,13 +22,16 @@ DIGITS = 18  # of a step; more do not fit into 64 bits
 MAX_CELL = 40  # characters of a cell in a message
 # W&B links to a log in the user's cache, which nothing writes by this name.
 LINK_OF_WANDB = "wandb/*/logs/debug-core.log"
+# Files of a run that are written in place, thus also by their other names; others are replaced.
+IN_PLACE = {"train.log", "profile.txt", "trace.json", "sweep.csv"}
 Table = tuple[list[str], list[list[str]]]  # columns, rows
 
 
 def check_stays_inside(directory: Path) -> None:
     """Raises ConfigError if a directory contains a symbolic link that leads out of it, through
-    which a file elsewhere would be written, or a FIFO, socket or device. The directory itself may
-    be a link, and links within it may lead to each other.
+    which a file elsewhere would be written, a second name of a file that is written in place, or a
+    FIFO, socket or device. The directory itself may be a link, and links within it may lead to each
+    other.
     """
     root = os.path.realpath(directory)
     for folder, folders, files in os.walk(root):
@@ -36,11 +39,16 @@ def check_stays_inside(directory: Path) -> None:
             leads_out = os.path.islink(path) and not _is_inside(os.path.realpath(path), root)
             if Path(path).match(LINK_OF_WANDB):
                 continue
-            if leads_out or is_special(path):
+            found = f"a link to {os.readlink(path)}" if leads_out else ""
+            if not found and is_special(path):
+                found = "a FIFO or a device"
+            if os.path.basename(path) in IN_PLACE and os.path.isfile(path) and not found:
+                found = "a hard link, another name of a file" * (os.stat(path).st_nlink > 1)
+            if found:
                 raise config_error(
                     Path(directory, os.path.relpath(path, root)),
                     f"must be a file or a directory of {directory} itself, which is written into",
-                    got=f"a link to {os.readlink(path)}" if leads_out else "a FIFO or a device",
+                    got=found,
                     fix="Replace it with a copy, or remove it.",
                 )
 

@@ -25,7 +25,7 @@ from xformer_kit.config import config_yaml, read_config
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model.checkpoint import DamagedError, read
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.saved_files import check_stays_inside, read_columns
+from xformer_kit.registry.saved_files import IN_PLACE, check_stays_inside, read_columns
 
 
 def contents(folder):
@@ -114,6 +114,27 @@ def test_a_run_with_a_link_out_of_it_is_not_trained(run, tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_a_hard_link_of_a_run_changes_no_file_outside(run, tmp_path):
+    """Files that are written in place are refused; a lock is not written."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "key").write_text("secret")
+    evil = tmp_path / "evil"
+    shutil.copytree(run, evil)
+    for name in (".lock", ".claim"):
+        (evil / name).unlink(missing_ok=True)
+        os.link(outside / "key", evil / name)
+    with processes.run_lock(evil), state.claim(evil):
+        pass
+    for name in IN_PLACE:
+        (evil / name).unlink(missing_ok=True)
+        os.link(outside / "key", evil / name)
+        with pytest.raises(ConfigError, match="a hard link"), processes.run_lock(evil):
+            pass
+        (evil / name).unlink()
+    assert contents(outside) == {(outside / "key").relative_to(outside): b"secret"}
+
+
 def test_no_file_of_a_run_that_is_a_fifo_is_waited_for(run, tmp_path, capsys):
     readers = {
         "summary.json": lambda at: summary.read(at),
@@ -142,6 +163,7 @@ def test_no_file_of_a_run_that_is_a_fifo_is_waited_for(run, tmp_path, capsys):
 
 
 MINE = ("config.yaml", "metrics.csv", "tokenizer.json", "components.json", "notes/a.txt", ".git/x")
+MINE += (".lock",)
 
 
 @pytest.mark.parametrize("names", [MINE, *((name,) for name in MINE)])
