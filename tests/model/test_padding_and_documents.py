@@ -82,6 +82,22 @@ def test_a_text_after_calls_of_only_padding_equals_that_of_a_row_of_its_own(name
         torch.testing.assert_close(found, model(ids[:, :6]), rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("attn", ["multi_head", "linear", "performer"])
+@torch.no_grad()
+def test_a_mask_that_sees_the_future_takes_calls_of_texts_of_their_own(attn):
+    model, ids = Composition(tiny_config(attn=attn, mask="full"), "").model(), batch().ids[:1, :3]
+    real, document = torch.tensor([[False] * 3, [True] * 3]), torch.tensor([[0] * 3, [1] * 3])
+    cache = model.cache(1, 12)
+    calls = ((0, 0), (1, 0), (0, 0), (1, 1))  # whether the tokens are real, their document
+    for at, number in calls:
+        fields = {"real": real[[at]], "document": document[[number]]}
+        found = model(ids, cache=cache, **fields)
+        if at:
+            torch.testing.assert_close(found, model(ids), rtol=0, atol=1e-10)
+    with pytest.raises(ConfigError, match=r"^cache: a mask sees the future"):
+        model(ids, cache=cache)
+
+
 REFUSED = {
     "prefix": ({"mask": "prefix"}, {"prefix": torch.tensor([[True]])}, "prefix: must be given in"),
     "law": ({"mask": WINDOW, "placement": "mv_split"}, {}, "cache: placement 'mv_split' breaks"),

@@ -168,8 +168,12 @@ class Kernelized(Recurrent):
         return self.divided(out[..., :-1], out[..., -1:]) if self.normalise else out
 
     def _sum_all(self, features, rotated, kv, context, cache):
-        """Sums over all keys, or over those of each document."""
+        """Sums over all keys, or over those of each document. Real tokens attend to none of an
+        earlier call: a cache refuses that where a mask sees the future.
+        """
         if kv:
+            if not context.cross:
+                context = context._replace(key=context.query)
             document = context.key.document if context.query.document is not None else None
             documents = None if document is None else document.unique()
             sums = list(self._document_sums(*kv, context, documents))
