@@ -113,6 +113,20 @@ def test_positions_outside_of_a_table_are_reported(offset):
             assert str(error.value).startswith(text) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("position", ["none", "learned", "sinusoidal", "rotary", "alibi"])
+@torch.no_grad()
+def test_fields_of_any_integer_type_are_accepted_and_no_others(position):
+    model = build(tiny_config(position=position, token_types=3), vocab_size=37)
+    ids, numbers = torch.tensor([[1, 2, 3]]), torch.tensor([[0, 1, 1]])
+    for field in ("position", "segment", "document"):
+        expected = model(ids, **{field: numbers})
+        for dtype in (torch.uint8, torch.int16, torch.uint32):
+            assert torch.equal(model(ids, **{field: numbers.to(dtype)}), expected)
+        for dtype in (torch.bool, torch.float32, torch.complex64):
+            with pytest.raises(ConfigError, match=rf"^{field}: must be integers; got {dtype}\.$"):
+                model(ids, **{field: numbers.to(dtype)})
+
+
 @pytest.mark.parametrize(("scale", "factor"), [("sqrt_dim", 4.0), (0.5, 0.5), (1.0, 1.0)])
 @torch.no_grad()
 def test_the_embedding_scale_does_not_scale_the_head(scale, factor):

@@ -232,7 +232,8 @@ class Model(nn.Module):
                 rule, got = "must have a row for each target", f"{len(source)} and {len(ids)} rows"
                 raise config_error("source", rule, got=got)
             source = Tokens(ids=source, real=source_real)  # type: ignore[assignment]
-        tokens = Tokens(ids, None, position, document, segment, prefix, real)
+        numbers = (None if n is None else n.long() for n in (position, document, segment))
+        tokens = Tokens(ids, None, *numbers, prefix, real)
         hidden, _ = self.hidden(tokens, cache, source)  # type: ignore[arg-type]
         return self.head(hidden)
 

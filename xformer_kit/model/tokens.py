@@ -295,7 +295,7 @@ def table_rows(name: str, rows: Tensor, table: Tensor, fix: str = "") -> Tensor:
     """These rows (b, t) of a table (n, dim). Raises ConfigError for rows outside of it; on a GPU
     torch raises its own error, because no value is read.
     """
-    if rows.is_floating_point():
+    if not _integers(rows):
         raise config_error(name, "must be integers", got=rows.dtype)
     try:
         return F.embedding(rows, table)
@@ -305,9 +305,13 @@ def table_rows(name: str, rows: Tensor, table: Tensor, fix: str = "") -> Tensor:
         raise config_error(name, f"must be from 0 to {len(table) - 1}", got=got, fix=fix) from None
 
 
+def _integers(x: Tensor) -> bool:
+    return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
+
+
 def checked_ids(name: str, ids: Any, **fields: Any) -> Tensor:
     """Returns ids (b, t) of any integer type as int64. Raises ConfigError if they are not ids, if a
-    field is not (b, t) or (1, t), or if it is not of bool (`real`, `prefix`).
+    field is not (b, t) or (1, t), or if it is not of bool (`real`, `prefix`) or of integers.
     """
     if not isinstance(ids, Tensor):
         raise config_error(
@@ -316,8 +320,7 @@ def checked_ids(name: str, ids: Any, **fields: Any) -> Tensor:
             got=type(ids).__name__,
             fix="Try torch.tensor([[1, 2]]).",
         )
-    number = ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool
-    if ids.ndim != 2 or not ids.numel() or number:
+    if ids.ndim != 2 or not ids.numel() or not _integers(ids):
         raise config_error(
             name,
             "must be ids (batch, tokens) with at least one token",
@@ -335,7 +338,10 @@ def checked_ids(name: str, ids: Any, **fields: Any) -> Tensor:
                 f"must have a value for each token, ({rows}, {length})",
                 got=f"{tuple(field.shape)}",
             )
-        if key.endswith(("real", "prefix")) and field.dtype != torch.bool:
+        if not key.endswith(("real", "prefix")):
+            if not _integers(field):
+                raise config_error(key, "must be integers", got=field.dtype)
+        elif field.dtype != torch.bool:
             raise config_error(
                 key, "must be true or false", got=field.dtype, fix=f"Try {key}={key}.bool()."
             )
