@@ -96,10 +96,10 @@ def test_padding_is_not_a_token_of_the_text(process):
 
 
 def test_allowed_ids_must_be_in_the_vocabulary():
-    for listed in ([], [VOCAB], [-1]):
+    for listed in ([], [VOCAB], [-1], None, 2, [2.5], [None], ["2"], torch.tensor([2.5])):
         with pytest.raises(
             ConfigError,
-            match=r"^allowed: must return at least one id, and ids from 0 to 12; got \[",
+            match=r"^allowed: must return at least one id, and ids from 0 to 12; got .* for row 0",
         ):
             ours.AllowedNext(lambda row, ids, listed=listed: listed, None, 0, [0])(
                 scores_of(1), text_of(1)

@@ -5,6 +5,7 @@ compose: the result of one is the input of the next. Constraints act on logits o
 on log-probabilities; warpers change the distribution of a draw. The id of padding is vocab_size.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -182,7 +183,12 @@ class AllowedNext:
             if self.end is not None and (text[self.prompt :] == self.end).any():
                 kept[i] = scores[i]
                 continue
-            listed = list(map(int, self.allowed(row, text[text < vocab])))
+            given = self.allowed(row, text[text < vocab])
+            try:
+                given = list(given)
+                listed = list(map(operator.index, given))
+            except TypeError:  # no sequence, or not of integers
+                listed = []
             early = len(text) - self.prompt < self.min_new
             usable = {*listed} - {self.end if early else None}
             if not usable or min(listed) < 0 or max(listed) >= vocab:
@@ -190,7 +196,7 @@ class AllowedNext:
                     "allowed",
                     f"must return at least one id{' besides end' * early}, and ids from 0 to"
                     f" {vocab - 1}",
-                    got=f"{listed} for row {row} after {len(text)} tokens",
+                    got=f"{given} for row {row} after {len(text)} tokens",
                 )
             kept[i, listed] = scores[i, listed]
         return kept
