@@ -15,6 +15,7 @@ from pathlib import Path
 
 from xformer_kit.config.check import MAPPING_GROUPS, NESTED_GROUPS
 from xformer_kit.registry import ConfigError, Fault, Registry
+from xformer_kit.registry.saved_files import readable
 from xformer_kit.registry.user_modules import module_name, run_module
 from xformer_kit.registry.user_path import user_path
 
@@ -42,7 +43,7 @@ def import_components(
             continue
         path = user_path(file).resolve()
         try:
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest = hashlib.sha256(readable(path).read_bytes()).hexdigest()
         except OSError as error:
             fix = "Name a Python file that registers components."
             faults.append(Fault("components", f"cannot read {file}: {error.strerror}", fix=fix))

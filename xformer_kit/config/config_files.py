@@ -17,6 +17,7 @@ from xformer_kit.config.difference import flat
 from xformer_kit.registry import Fault, Faults, did_you_mean, format_value
 from xformer_kit.registry.command_lines import unescaped, value
 from xformer_kit.registry.messages import first_line, one_line
+from xformer_kit.registry.saved_files import is_special, readable
 
 FILE_GROUPS = ("experiment", "study")
 OTHER_GROUPS = ("model", "trainer", "task_defaults", "debug")  # of the default run, with GROUPS
@@ -94,7 +95,8 @@ def own_keys(
                 continue
             folder = Path(directory) if is_file else Path(str(config_dir), override.key_or_group)
             with suppress(OSError, ValueError, yaml.YAMLError):
-                text = (folder / (name if is_file else f"{name}.yaml")).read_text(encoding="utf-8")
+                file = readable(folder / (name if is_file else f"{name}.yaml"))
+                text = file.read_text(encoding="utf-8")
                 keys |= {path for path, _ in flat(yaml.safe_load(text))}
     return keys
 
@@ -121,6 +123,8 @@ def _read(group: str, path: str) -> Any:
     """Returns the content of a file, or its fault."""
     if path.endswith(".yml"):
         return Fault(group, "the name of a file must end in .yaml", got=path)
+    if is_special(path):
+        return Fault(group, "must be a regular file", got=path, fix="Save its text in a file.")
     try:
         text = Path(path).read_text(encoding="utf-8")
         plain = yaml.safe_load(text)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from xformer_kit.config.components import is_imported
 from xformer_kit.registry.command_lines import value
+from xformer_kit.registry.saved_files import readable
 
 CONF = "conf"
 MAX_FILES = 50  # Python files of the current directory that are searched
@@ -52,7 +53,7 @@ def _file_with(matches: Callable[[str], bool]) -> Path | None:
         try:
             if path.stat().st_size > MAX_BYTES or is_imported(path):
                 continue
-            text = path.read_text(encoding="utf-8")
+            text = readable(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             continue
         if "xformer_kit" in text and matches(text):

@@ -20,7 +20,7 @@ from xformer_kit.config.run_directories import example_of_run
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import Node, config_error, format_value
 from xformer_kit.registry.messages import one_line
-from xformer_kit.registry.saved_files import read_object
+from xformer_kit.registry.saved_files import read_object, readable
 from xformer_kit.registry.user_path import user_path
 
 # A config of ours has some 3,000 bytes, and a parser needs seconds for more than this.
@@ -177,7 +177,7 @@ def _format(values: Node, path: str) -> str:
 
 def _sha256(file: str | Path) -> str:
     """Returns the sha256 of a file's content, in hex digits."""
-    return hashlib.sha256(user_path(file).read_bytes()).hexdigest()
+    return hashlib.sha256(readable(user_path(file)).read_bytes()).hexdigest()
 
 
 def component_hashes(components: Iterable[str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 from tasks import Config, State
 from tasks.run.faults import faults_at, refuse, too_small
 from xformer_kit.registry import Fault, config_error
+from xformer_kit.registry.saved_files import is_special
 from xformer_kit.registry.user_path import user_path
 
 MAX_UNKNOWN_WORDS = 5  # listed in a message
@@ -183,6 +184,8 @@ def read_lines(path: str, option: str) -> list[str]:
     """
     from xformer_kit.data.files import lines
 
+    if is_special(path) and not path.startswith("/dev/"):  # /dev/fd/63 is a pipe of the shell
+        raise config_error(option, "must be a regular file", path, "Save its text in a file.")
     with faults_at(option):
         texts = list(lines(user_path("/dev/stdin" if path == "-" else path)))
     if not texts:

@@ -16,6 +16,7 @@ from tasks.cli.comparison import compare_runs
 from tasks.logging import summary
 from tasks.run import checkpoints, processes
 from tasks.run.exit_codes import NONFINITE, NoRun
+from tasks.run.generation.translation import read_lines
 from tasks.run.new_directory import check_new_directory
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
@@ -160,6 +161,28 @@ def test_no_file_of_a_run_that_is_a_fifo_is_waited_for(run, tmp_path, capsys):
             signal.alarm(0)
         with pytest.raises(ConfigError, match="a FIFO or a device"):
             check_stays_inside(evil)
+
+
+def test_no_input_that_is_a_fifo_is_waited_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.yaml", "x.txt", "x.json", "x.py"):
+        os.mkfifo(name)
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("a FIFO is waited for"))
+    signal.alarm(60)
+    try:
+        for words in (
+            ["experiment=mine.yaml"],
+            ["study=mine.yaml"],
+            ["components=[x.py]"],
+            ["tokenizer=pretrained", "tokenizer.path=x.json"],
+            ["data=text", "data.path=x.txt"],
+            ["attn=unknown"],  # a Python file here may have it
+        ):
+            assert words[-1].partition("=")[0] in fault(capsys, "train", *words)
+        with pytest.raises(ConfigError, match="--input: must be a regular file"):
+            read_lines("x.txt", "--input")
+    finally:
+        signal.alarm(0)
 
 
 MINE = ("config.yaml", "metrics.csv", "tokenizer.json", "components.json", "notes/a.txt", ".git/x")

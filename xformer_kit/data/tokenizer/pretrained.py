@@ -15,6 +15,7 @@ from xformer_kit.data.tokenizer.library import LibraryTokenizer, parse_tokenizer
 from xformer_kit.data.tokenizer.saved import KEYS, load_tokenizer
 from xformer_kit.registry import ConfigError, Fault, config_error
 from xformer_kit.registry.messages import one_line
+from xformer_kit.registry.saved_files import readable
 from xformer_kit.registry.user_path import user_path
 
 FILE = "tokenizer.json"
@@ -135,7 +136,7 @@ def _file(path: str) -> Path:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return readable(file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise config_error(
             "tokenizer.path",
