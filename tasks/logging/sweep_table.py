@@ -97,8 +97,8 @@ def _print(rows: list[State], paths: list[str], sweep_dir: Path, components: Seq
         console = create_console(width=10_000)
     console.print()
     console.print(table)
-    for line in over_seeds(rows, paths):
-        console.print(f"\n{line}", soft_wrap=True)
+    if lines := [*over_seeds(rows, paths)]:
+        console.print("", *lines, sep="\n", soft_wrap=True)
     for line in unfinished_messages(rows, sweep_dir, components):
         console.print(f"\n{line}", style="red" if "failed" in line else "yellow", soft_wrap=True)
     console.print(f"\n{sweep_dir}/sweep.csv", style="dim", soft_wrap=True)
