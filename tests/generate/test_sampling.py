@@ -222,6 +222,18 @@ def test_a_text_stops_after_a_stop_text(small, monkeypatch):
     assert rows[0, 1 : at + 1].tolist() == free[:at] and set(rows[0, at + 1 :].tolist()) <= {10}
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"temperature": 0.0}, {"top_k": 3}, {"beam": 2}, {"penalty_alpha": 0.5, "top_k": 3}],
+    ids=str,
+)
+def test_a_model_that_has_diverged_is_reported(small, options):
+    model = small()
+    torch.nn.init.constant_(model.embed.weight, torch.nan)
+    with pytest.raises(ConfigError, match=r"^model: the scores of the next token are not finite"):
+        generate(model, torch.tensor([[1, 2]]), 4, **options)
+
+
 def test_only_allowed_ids_are_generated(small):
     ids = torch.tensor([[1, 2], [3, 4]])
     assert set(generate(small(), ids, 30, allowed=[2, 5], seed=0)[:, 2:].unique().tolist()) == {

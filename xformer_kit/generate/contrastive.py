@@ -34,7 +34,7 @@ def contrast(model: Any, prompt: Prompt, sampler: TokenSampler) -> Iterator[Tens
         last, rows = hidden[:, -1], torch.arange(prompt.rows, device=hidden.device)
         cached_model.select(rows.repeat_interleave(count))
         for remaining in reversed(range(new_tokens)):
-            scores = sampler.process(model.head(last), sampler.text)
+            scores = sampler.process(cached_model.head(last), sampler.text)
             probability = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
             p, ids = probability.topk(count)  # (b, count)
             hidden = cached_model.hidden(Tokens(ids=ids.view(-1, 1)))[:, 0]

@@ -51,7 +51,7 @@ class CachedModel:
 
     def first(self, copies: int = 1) -> Tensor:
         """Logits (b * copies, vocab) after the prompt, which is computed once for all copies."""
-        logits = self.model.head(self.hidden(self.tokens)[:, -1])
+        logits = self.head(self.hidden(self.tokens)[:, -1])
         if copies > 1:
             rows = torch.arange(len(logits), device=logits.device).repeat_interleave(copies)
             self.select(rows)
@@ -60,7 +60,20 @@ class CachedModel:
 
     def __call__(self, new: Tensor) -> Tensor:
         """Appends one token (b,) per row; returns logits (b, vocab)."""
-        return self.model.head(self.hidden(Tokens(ids=new[:, None]))[:, -1])
+        return self.head(self.hidden(Tokens(ids=new[:, None]))[:, -1])
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits of the input of the head. Raises ConfigError if the largest is NaN or infinite; on
+        a GPU, where no value is read, torch raises its own error when it samples.
+        """
+        logits = self.model.head(hidden)
+        if logits.is_cpu and not logits.amax().isfinite():
+            raise config_error(
+                "model",
+                "the scores of the next token are not finite, as after a training that diverged",
+                fix="Load an earlier checkpoint, or train with a lower optim.lr.",
+            )
+        return logits
 
     def hidden(self, tokens: Tokens) -> Tensor:
         """Appends tokens (b, t); returns the input of the head, (b, t, dim)."""

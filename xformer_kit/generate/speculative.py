@@ -78,7 +78,7 @@ class SpeculativeDecoder:
         newest = self.uncached[:, -1:]
         proposal = self._propose(count)
         read = self.model.hidden(Tokens(ids=torch.cat([newest, proposal.ids], 1)))
-        probs = self._probs(self.model.model.head(read), proposal.ids)  # (b, count + 1, vocab)
+        probs = self._probs(self.model.head(read), proposal.ids)  # (b, count + 1, vocab)
         accepted = self._accepted(proposal, probs)
         num_accepted = int(accepted.min())
         model_token = sample(_residual(proposal, probs, num_accepted), self.sampler.draws)
@@ -94,7 +94,7 @@ class SpeculativeDecoder:
         rows, vocab = len(self.uncached), self.draft.model.vocab_size
         ids, all_probs, uncached = self.uncached[:, :0], [], self.uncached
         for _ in range(count):
-            logits = self.draft.model.head(self.draft.hidden(Tokens(ids=uncached))[:, -1:])
+            logits = self.draft.head(self.draft.hidden(Tokens(ids=uncached))[:, -1:])
             all_probs.append(self._probs(logits, ids, only_last=True)[:, 0])
             uncached = sample(all_probs[-1], self.sampler.draws)[:, None]
             ids = torch.cat([ids, uncached], 1)
