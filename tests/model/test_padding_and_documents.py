@@ -98,7 +98,9 @@ def test_a_mask_that_sees_the_future_takes_calls_of_texts_of_their_own(attn):
         model(ids, cache=cache)
 
 
+NEAR = {"name": "sliding_window", "window": 2, "causal": False}
 REFUSED = {
+    "future": ({"mask": NEAR}, {}, "cache: a mask sees the future"),
     "prefix": ({"mask": "prefix"}, {"prefix": torch.tensor([[True]])}, "prefix: must be given in"),
     "law": ({"mask": WINDOW, "placement": "mv_split"}, {}, "cache: placement 'mv_split' breaks"),
 }
