@@ -234,8 +234,7 @@ class Model(nn.Module):
             source = Tokens(ids=source, real=source_real)  # type: ignore[assignment]
         numbers = (None if n is None else n.long() for n in (position, document, segment))
         tokens = Tokens(ids, None, *numbers, prefix, real)
-        hidden, _ = self.hidden(tokens, cache, source)  # type: ignore[arg-type]
-        return self.head(hidden)
+        return self.head(self.hidden(tokens, cache, source)[0])  # type: ignore[arg-type]
 
     def _target_ids(self, ids, source, target, real, target_real) -> tuple[Tensor, Tensor | None]:
         """Returns the ids of the output stack, from `ids` or `target`, and where they are real."""
