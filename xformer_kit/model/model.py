@@ -233,7 +233,7 @@ class Model(nn.Module):
                 raise config_error("source", rule, got=got)
             source = Tokens(ids=source, real=source_real)  # type: ignore[assignment]
         numbers = (None if n is None else n.long() for n in (position, document, segment))
-        tokens = Tokens(ids, None, *numbers, prefix, real)
+        tokens = Tokens(ids, None, *numbers, prefix, real)  # type: ignore[call-arg]
         return self.head(self.hidden(tokens, cache, source)[0])  # type: ignore[arg-type]
 
     def _target_ids(self, ids, source, target, real, target_real) -> tuple[Tensor, Tensor | None]:
