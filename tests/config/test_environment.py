@@ -3,6 +3,8 @@
 import pytest
 
 from xformer_kit.config import compose
+from xformer_kit.config.check import GROUPS, MAPPING_GROUPS, NESTED_GROUPS
+from xformer_kit.config.difference import flat
 from xformer_kit.config.environment import secret_faults
 from xformer_kit.registry import ConfigError
 
@@ -21,6 +23,14 @@ from xformer_kit.registry import ConfigError
         ("logger.tags", ["a", "${oc.env:Secrets}"], True),
         ("callbacks.mine.api_key", "${oc.env:ENTITY}", True),
         ("callbacks.mine.apiKey", "${oc.env:ENTITY}", True),
+        ("logger.entity", "${oc.env:WANDB_APIKEY}", True),
+        ("logger.entity", "${oc.env:MYPASS}", True),
+        ("logger.entity", "${oc.env:GITHUB_PAT}", True),
+        ("logger.entity", "${oc.env:AUTH}", True),
+        ("logger.entity", "${oc.env:AUTHTOKEN}", True),
+        ("logger.entity", "${oc.env:AWS_CREDENTIAL}", True),
+        ("attn.bypass", "${oc.env:PATH}", False),
+        ("logger.entity", "${oc.env:AUTHOR}", False),
         ("extra.credentials.of", "${oc.env:ENTITY}", True),
     ],
 )
@@ -29,6 +39,17 @@ def test_names_of_secrets(key, value, secret):
     for part in reversed(key.split(".")):
         config = {part: config}
     assert [fault.path for fault in secret_faults(config)] == [key] * secret
+
+
+def test_no_option_of_ours_has_the_name_of_a_secret():
+    config = compose([], data=False)
+    for group, registry in (GROUPS | NESTED_GROUPS | MAPPING_GROUPS).items():
+        for number, name in enumerate(registry):
+            key = f"{group}.{name}" if group in MAPPING_GROUPS else f"{group}{number}"
+            config[key] = registry.options(name)
+    paths = [path for path, _ in flat(config)]
+    assert len(paths) > 300
+    assert not list(secret_faults(dict.fromkeys(paths, "${oc.env:NAME}")))
 
 
 def test_a_secret_of_the_environment_is_refused(monkeypatch, tmp_path):
