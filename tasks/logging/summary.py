@@ -22,7 +22,7 @@ from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError, command_lines, config_error
 from xformer_kit.registry.printable import printable
-from xformer_kit.registry.saved_files import RESTORE_FIX, read_object
+from xformer_kit.registry.saved_files import RESTORE_FIX, is_special, read_object
 from xformer_kit.registry.user_path import user_path
 from xformer_kit.study.report.numbers import compact
 
@@ -154,7 +154,9 @@ def read(run_dir: Path, name: str = SUMMARY) -> State | None:
 def check_summary(run_dir: Path, components: Iterable[str] = ()) -> None:
     """Raises ConfigError if a run has a summary.json that is damaged."""
     path = run_dir / SUMMARY
-    first = "Move it away, then write it again" if path.is_dir() else "Write it again"
+    first = "Write it again"
+    if path.is_dir() or is_special(path):
+        first = "Move it away, then write it again"
     with suppress(FileNotFoundError):
         _read_checked(path, fix=f"{first}: {command_lines.resume(run_dir, components)}")
 

@@ -154,6 +154,10 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
             "hydra.run.dir=/proc/x",
             "hydra.run.dir: must name a directory that can be made; got '/proc/x'.",
         ),
+        (
+            "hydra.run.dir=null",
+            "hydra.run.dir: must name a directory that can be made; got ''.",
+        ),
         ("=3", "=3: must be key=value."),
         ("resume=", "resume: must name a run's directory; got ''."),
         (

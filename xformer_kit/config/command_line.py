@@ -61,6 +61,7 @@ def preflight(argv: list[str]) -> CommandLine:
     faults += [fault for o in overrides if (fault := _code_fault(o))]
     overrides = [o for o in overrides if not _code_fault(o)]
     faults += _directory_faults(overrides, flags.config_dir)
+    overrides = [o for o in overrides if o.key_or_group not in DIRECTORIES or o.value() is not None]
     faults += repeated(overrides)
     if line.help:
         return line

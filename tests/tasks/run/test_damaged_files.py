@@ -4,6 +4,7 @@ without that run.
 
 import json
 import math
+import os
 import shutil
 from contextlib import suppress
 
@@ -285,9 +286,10 @@ def test_a_damaged_summary_has_the_command_that_rewrites_it(capsys, pool, conten
         now = json.loads((damaged / "summary.json").read_text())
         assert now["val/loss"] == json.loads(whole)["val/loss"]
     (damaged / "summary.json").unlink()
-    (damaged / "summary.json").mkdir()
-    assert fault(capsys, "compare", other, damaged).endswith(
-        f"Move it away, then write it again: xformer train resume={damaged}"
-    )
-    (damaged / "summary.json").rmdir()
+    for make, remove in ((os.mkdir, os.rmdir), (os.mkfifo, os.unlink)):
+        make(damaged / "summary.json")
+        assert fault(capsys, "compare", other, damaged).endswith(
+            f"Move it away, then write it again: xformer train resume={damaged}"
+        )
+        remove(damaged / "summary.json")
     assert "is not finished; it has no summary.json" in fault(capsys, "compare", other, damaged)
