@@ -18,27 +18,27 @@ from xformer_kit.model.tokens import Tokens, scaled_to_unit
 from xformer_kit.position import POSITIONS
 
 LARGER = 2.0**7  # factor of queries and of keys; that of products is removed from the scale
-# Its features are exp(|q|^2): they have no scale. LASER has a bound of its own in fp16.
-WITHOUT_SCALE = {"performer"}
-OPTIONS = {"laser": {"cap": 8.0}}
+# Features exp(w q - |q|^2 / 2) have no scale, and no bound after a rotation.
+FACTORS, POSITION = {"performer": 8.0}, {"performer": "none"}
+OPTIONS = {"laser": {"cap": 8.0}}  # its bound in fp16
 
 
-def enlarge(model):
+def enlarge(model, larger=LARGER):
     """Multiplies queries and keys, and divides the factor on their products."""
     for attn in model.modules():
         if isinstance(getattr(attn, "q", None), nn.Linear):
             for parameter in (*attn.q.parameters(), *attn.k.parameters()):
-                parameter.data *= LARGER
+                parameter.data *= larger
             name = "factor" if "factor" in vars(attn) else "scale"
             if isinstance(getattr(attn, name, None), float):
-                setattr(attn, name, getattr(attn, name) / LARGER**2)
+                setattr(attn, name, getattr(attn, name) / larger**2)
 
 
 def errors(config):
     """The largest error of the logits, and of all gradients, relative to the largest of each."""
     composition = Composition(config, "")
     model = composition.model(torch.float64)
-    enlarge(model)
+    enlarge(model, FACTORS.get(config["attn"]["name"], LARGER))
     model = model.half()
     batch = Tokens(ids=composition.ids), None
     with torch.set_grad_enabled(config["kernel"]["name"] != "flex"):
@@ -64,10 +64,10 @@ def assert_close(model="decoder", **changes):
     return len(accepted)
 
 
-@pytest.mark.parametrize("attn", [name for name in ATTENTIONS if name not in WITHOUT_SCALE])
+@pytest.mark.parametrize("attn", ATTENTIONS)
 def test_every_attention_with_every_kernel(attn):
     node = {"name": attn, **OPTIONS.get(attn, {})}
-    found = assert_close(attn=node, position="rotary")
+    found = assert_close(attn=node, position=POSITION.get(attn, "rotary"))
     assert found or assert_close("encoder", attn=node, position="none")
 
 

@@ -58,6 +58,26 @@ def test_features_that_are_far_apart_do_not_overflow():
     assert made(IDS).isfinite().all()
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("stack", ["decoder", "encoder"])
+@pytest.mark.parametrize("larger", [4.0, 32.0, 512.0])
+def test_without_a_rotation_it_is_a_mean_of_values_for_queries_and_keys_of_any_size(larger, stack):
+    mask = {"decoder": "causal", "encoder": "full"}[stack]
+    config = tiny_config(stack, layers=1, attn="performer", mask=mask, position="none")
+    model = build_model(config, VOCAB)
+    attn = model.get_submodule(stack).blocks[0].attn
+    values = []
+    attn.v.register_forward_hook(lambda module, args, out: values.append(out))
+    attn.o.register_forward_pre_hook(lambda module, args: values.append(*args))
+    attn.q.weight *= larger
+    attn.k.weight *= larger
+    model.half()(IDS)
+    v, out = values
+    assert out.isfinite().all()
+    assert (out <= v.amax(1, keepdim=True).clamp(min=0) * 1.01).all()
+    assert (out >= v.amin(1, keepdim=True).clamp(max=0) * 1.01).all()
+
+
 ALIBI = (
     "attn: attn 'linear' reads a sum over the past and forms no scores, which position 'alibi'"
     " changes one by one. Choose position=rotary, learned, sinusoidal or none."

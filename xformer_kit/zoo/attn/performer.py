@@ -37,9 +37,14 @@ class Performer(Kernelized):
     phi(x) = exp(W y - |y|^2 / 2), y = x / head_dim^(1/4): products are exp(q k / sqrt(head_dim)) on
     average. W is drawn once, with rows that are orthogonal, from `seed` and the number of the
     layer; heads share it. `relu` has phi(x) = max(W y, 0) + 0.001 in its place, the generalized
-    attention of section 2.2. Keys are stored relative to the largest feature so far, which cancels,
-    so that nothing overflows. A rotation is applied to features, and only in S (Su et al., 2021,
+    attention of section 2.2. A rotation is applied to features, and only in S (Su et al., 2021,
     arXiv:2104.09864, eq. 19).
+
+    Features are computed in at least fp32, relative to the query's largest and to the largest of
+    all keys so far, which cancels, so that none overflows. Two limits remain. phi(q_i) z_i below
+    tiny^(1/2), e^-43 in fp32, counts as that number: a query whose large features are small in all
+    keys reads almost 0. With a rotation the quotient is not a mean of values and has no bound: for
+    |q|^2 >> sqrt(head_dim) it exceeds the largest number of fp16.
     """
 
     variants = [{"heads": 2, "features": 12}]
