@@ -87,7 +87,7 @@ def test_a_text_after_calls_of_only_padding_equals_that_of_a_row_of_its_own(name
 def test_a_mask_that_sees_the_future_takes_calls_of_texts_of_their_own(attn):
     model, ids = Composition(tiny_config(attn=attn, mask="full"), "").model(), batch().ids[:1, :3]
     real, document = torch.tensor([[False] * 3, [True] * 3]), torch.tensor([[0] * 3, [1] * 3])
-    cache = model.cache(1, 12)
+    cache = model.cache(1, 15)
     calls = ((0, 0), (1, 0), (0, 0), (1, 1))  # whether the tokens are real, their document
     for at, number in calls:
         fields = {"real": real[[at]], "document": document[[number]]}

@@ -53,6 +53,25 @@ def test_positions_and_documents_continue_after_a_past_at_any_split():
             assert past.concat(bare).document.tolist() == document.tolist()
 
 
+def test_positions_continue_after_given_ones_of_the_last_real_token_in_its_document():
+    given = torch.tensor([[4, 7, 9]]).expand(3, -1)
+    real = torch.tensor([[True, True, True], [True, True, False], [False, False, False]])
+    document = torch.tensor([[0, 1, 1]])
+    ids, new = IDS[:, :3].expand(3, -1), IDS[:, :2].expand(3, -1)
+    past = Tokens(ids=ids, position=given).with_positions()
+    assert positions(past, ids=new) == [[10, 11]] * 3
+    past = Tokens(ids=ids, position=given, real=real).with_positions()
+    assert positions(past, ids=new) == [[10, 11], [8, 9], [0, 1]]
+    assert positions(past, ids=new, real=torch.tensor([[False, True]])) == [
+        [9, 10],
+        [7, 8],
+        [0, 0],
+    ]
+    past = Tokens(ids=ids, position=given, document=document).with_positions()
+    assert positions(past, ids=new) == [[10, 11]] * 3
+    assert positions(past, ids=new, document=torch.tensor([[1, 0]])) == [[10, 0]] * 3
+
+
 def test_the_target_of_a_token_is_the_next_of_its_document():
     tokens = Tokens(
         ids=IDS, real=torch.tensor([[True] * 4 + [False]]), document=torch.tensor([[0, 0, 1, 1, 1]])

@@ -53,7 +53,8 @@ def test_the_loss_is_the_surprise_of_every_target_token_from_the_logits(model, m
         read, said = [START, *target.tolist()], [*target.tolist(), END]
         if model == "decoder":
             prefix = torch.arange(len(source) + len(read))[None] <= len(source)
-            logits = built(torch.tensor([source + read]), prefix=prefix)[0, len(source) :]
+            fields = {"prefix": prefix} if mask == "prefix" else {}
+            logits = built(torch.tensor([source + read]), **fields)[0, len(source) :]
         else:
             logits = built(source=torch.tensor([source]), target=torch.tensor([read]))[0]
         expected = expected - logits.log_softmax(-1)[range(len(said)), said].sum()

@@ -110,6 +110,7 @@ def prompt_of(
     distinguishes one.
     """
     _check_stacks(model, source)
+    _check_used(ids, real, source, source_real, start)
     if source is not None:
         source = _check_vocabulary("source", source, source_real, model.source_vocab_size)
     if ids is None:
@@ -189,6 +190,23 @@ def _check_stacks(model: Any, source: Tensor | None) -> None:
             "source",
             "needs an encoder, and the model has none",
             fix="Give the source as the prompt, ids.",
+        )
+
+
+def _check_used(ids: Any, real: Any, source: Any, source_real: Any, start: int | None) -> None:
+    """Raises ConfigError for arguments that would have no effect."""
+    for name, field, of, found in (
+        ("source_real", source_real, "source", source),
+        ("real", real, "ids", ids),
+    ):
+        if field is not None and found is None:
+            rule = f"marks the padding of {of}, and there is none"
+            raise config_error(name, rule, fix="Leave it out.")
+    if ids is not None and start is not None:
+        raise config_error(
+            "start",
+            "is the first token where there are no ids, and they are given",
+            fix="Leave one of them out.",
         )
 
 

@@ -184,6 +184,7 @@ def greedy(composition: Composition) -> None:
     if not torch.equal(ids[:, :LENGTH], composition.ids):
         raise composition.broken("`generate` changes the prompt")
     prompt = torch.arange(LENGTH + NEW - 1).expand(BATCH, -1) < LENGTH  # the prompt is the prefix
-    logits = model(ids[:, :-1], prefix=prompt, **source)[:, -NEW:]
+    fields = {"prefix": prompt} if model.stack.sees_prefix else {}
+    logits = model(ids[:, :-1], **fields, **source)[:, -NEW:]
     chosen = logits.gather(-1, ids[:, -NEW:, None])[..., 0]
     composition.assert_close(chosen, logits.amax(-1), "a greedy token is not the likeliest")

@@ -103,8 +103,9 @@ class WindowCache(KeyValueCache):
     """A cache for attention within a window: a token attends to at most the `window_left` tokens
     before it, and older ones are dropped.
 
-    When the buffer is full, its newest tokens are copied to the front. REWIND_MARGIN tokens more
-    than the window are kept, so that as many can be removed. Memory is independent of the length.
+    When the buffer is full, its newest tokens are copied to the front of another one. REWIND_MARGIN
+    tokens more than the window are kept, so that as many can be removed. Memory is independent of
+    the length.
     """
 
     REWIND_MARGIN = 32  # tokens
@@ -140,10 +141,7 @@ class WindowCache(KeyValueCache):
     def _discard_old(self, count: int) -> None:
         """Keeps the newest `count` tokens, at the front of the buffer."""
         count = min(count, self.length)
-        for tensor in self.tensors:
-            newest = tensor.narrow(-2, self.length - count, count)
-            tensor.narrow(-2, 0, count).copy_(newest.clone())  # the two may overlap
-        self.length = count
+        self._begin_again(*(kept.narrow(-2, self.length - count, count) for kept in self.kept()))
 
     def _append_long(self, new: tuple[Tensor, ...]) -> list[Tensor]:
         """Appends more tokens than the buffer holds, e.g. of a long prompt: returns all of them and
@@ -154,9 +152,14 @@ class WindowCache(KeyValueCache):
         length = joined[0].shape[-2]
         stored = min(length, self.window_left + self.REWIND_MARGIN)
         visible = min(length, self.window_left + new[0].shape[-2])
-        self.length = 0
-        self._write(tuple(x.narrow(-2, length - stored, stored) for x in joined))
+        self._begin_again(*(x.narrow(-2, length - stored, stored) for x in joined))
         return [x.narrow(-2, length - visible, visible) for x in joined]
+
+    def _begin_again(self, *newest: Tensor) -> None:
+        """Keeps only these tensors, in new buffers: a call that is refused needs the old ones."""
+        self.tensors = [torch.empty_like(tensor) for tensor in self.tensors]
+        self.length = 0
+        self._write(newest)
 
     def rewind(self, n: int) -> None:
         limit = self.length if self.total == self.length else max(0, self.length - self.window_left)

@@ -1,6 +1,7 @@
 """The cache of a stack in generation."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,17 +19,25 @@ class GenerationCache:
     caches: for each layer, name -> cache.
     cross_caches: for each layer, the names of the caches of the source's keys and values.
     extra: name of an extra -> its caches by name.
+    rows: number of sequences. max_len: tokens for which it has room. source_len: tokens of the
+    source.
     """
 
     def __init__(
         self,
         caches: Sequence[dict[str, Cache]],
-        cross_caches: Sequence[Sequence[str]] = (),
-        extra: Mapping[str, dict[str, Cache]] = {},
+        cross_caches: Sequence[Sequence[str]],
+        extra: Mapping[str, dict[str, Cache]],
+        rows: int,
+        max_len: int,
+        source_len: int,
     ):
         self.caches = caches
-        self.cross_caches = cross_caches or [()] * len(caches)
+        self.cross_caches = cross_caches
         self.extra = extra
+        self.rows = rows
+        self.max_len = max_len
+        self.source_len = source_len
         self.tokens: Tokens | None = None
         # newest tokens that are in no cache, because the cached keys were invalid at their length
         self.uncached = 0
@@ -50,6 +59,41 @@ class GenerationCache:
         self.window_left = window_left
         return True
 
+    def check(self, ids: Tensor, source_len: int) -> None:
+        """Raises ConfigError for ids (b, t) and a source of `source_len` tokens that it cannot
+        hold.
+        """
+        rows, new = ids.shape
+        for field, rule, expected, got in (
+            ("ids", "must have the rows of the cache", self.rows, rows),
+            ("source", "must have the cache's source_length", self.source_len, source_len),
+        ):
+            if got != expected:
+                raise config_error(field, rule, got=f"{got} and {expected}")
+        if self.length + new > self.max_len:
+            raise config_error(
+                "cache",
+                f"has room for {self.max_len} tokens, of which {self.length} are taken",
+                got=f"{new} more",
+                fix="Create it with a larger length: model.cache(rows, length).",
+            )
+
+    @contextmanager
+    def unchanged_if_refused(self) -> Iterator[None]:
+        """A context in which a call appends to the caches; if it raises, they are as before."""
+        owners: list[Any] = [self, *self._caches()]
+        before = [
+            {name: [*value] if isinstance(value, list) else value for name, value in found.items()}
+            for found in map(vars, owners)
+        ]
+        try:
+            yield
+        except BaseException:
+            for owner, state in zip(owners, before, strict=True):
+                vars(owner).clear()
+                vars(owner).update(state)
+            raise
+
     def append(self, tokens: Tokens, groups: Sequence[Any], breaks: Mapping[str, str]) -> Tokens:
         """Appends tokens; returns those whose keys and values the new ones attend to.
 
@@ -68,6 +112,7 @@ class GenerationCache:
         sources: False if each row replaces one with the same source, whose cached keys and values
         then need no change.
         """
+        self.rows = len(rows)
         for cache in self._caches(sources):
             cache.select(rows)
         if self.tokens is not None:
@@ -90,7 +135,10 @@ class GenerationCache:
             for cache in sorted(self._caches(sources=False), key=lambda cache: cache.can_rewind):
                 cache.rewind(n - uncached)
             self.uncached -= uncached
-            self.tokens = self.tokens.map(lambda field: field[:, :-n])
+            kept = self.tokens.map(lambda field: field[:, :-n])
+            if self.tokens.position is self.tokens.slot:  # and stays the same tensor
+                kept = kept._replace(position=kept.slot)
+            self.tokens = kept if kept.length else None
 
     def visible(self, new: int) -> Tokens:
         """The tokens whose keys and values the caches return to the newest `new` tokens."""

@@ -133,9 +133,24 @@ class Model(nn.Module):
             )
         if isinstance(source, Tokens):
             source, report = self.encode(source)
+        if cache is None:
+            return self._output(tokens, None, source, report, further)
+        cache.check(tokens.ids, 0 if source is None else source.tokens.length)
+        with cache.unchanged_if_refused():
+            if self.stack.needs_recompute(cache, tokens):
+                return self._recompute(tokens, cache, source)
+            return self._output(tokens, cache, source, report, further)
+
+    def _output(
+        self,
+        tokens: Tokens,
+        cache: GenerationCache | None,
+        source: Encoded | None,
+        report: Report,
+        further: bool,
+    ) -> tuple[Tensor, Report]:
+        """The same from the encoder's output and its report."""
         stack = self.stack
-        if cache is not None and stack.needs_recompute(cache, tokens):
-            return self._recompute(tokens, cache, source)
         order = stack.order_without_gaps(tokens) if cache is None else None
         tokens, x = self._embed(tokens, stack, self.embed, cache, "model", order)
         encoded = (None, None) if source is None else source
@@ -207,14 +222,16 @@ class Model(nn.Module):
         document: number of the document in a packed row; if it returns later, another document.
         prefix: True on the tokens of a prefix, which attend to each other under mask=prefix.
         segment, position: token type; positions in place of counted ones.
-        cache: keys and values of earlier tokens; those of these tokens are appended.
+        cache: keys and values of earlier tokens and of the source in the first call; those of these
+        tokens are appended, with positions that continue. A call that raises leaves it unchanged.
 
         Each field is (b, t). Raises IndexError for an id outside the vocabulary, and ConfigError
-        for arguments that do not fit the model's stacks, ids that are not integers (b, t), fields
-        of another shape or type, and positions or token types outside of their tables. On a GPU
-        values are not read: torch raises its own error for rows outside of a table.
+        for arguments that do not fit the model's stacks or have no effect, ids that are not
+        integers (b, t), fields of another shape or type, and positions or token types outside of
+        their tables. On a GPU values are not read: torch raises its own error for such rows.
         """
         ids, real = self._target_ids(ids, source, target, real, target_real)
+        self._check_used(segment, prefix)
         name, real_name = ("ids", "real") if target is None else ("target", "target_real")
         fields = {
             real_name: real,
@@ -225,16 +242,9 @@ class Model(nn.Module):
         }
         ids = checked_ids(name, ids, **fields)
         self._check_ids(name, ids, self.vocab_size)
-        if isinstance(source, Tensor):
-            source = checked_ids("source", source, source_real=source_real)
-            self._check_ids("source", source, self.source_vocab_size)
-            if len(source) not in (1, len(ids)):
-                rule, got = "must have a row for each target", f"{len(source)} and {len(ids)} rows"
-                raise config_error("source", rule, got=got)
-            source = Tokens(ids=source, real=source_real)  # type: ignore[assignment]
         numbers = (None if n is None else n.long() for n in (position, document, segment))
         tokens = Tokens(ids, None, *numbers, prefix, real)  # type: ignore[call-arg]
-        return self.head(self.hidden(tokens, cache, source)[0])  # type: ignore[arg-type]
+        return self.head(self.hidden(tokens, cache, self._source(source, source_real, len(ids)))[0])
 
     def _target_ids(self, ids, source, target, real, target_real) -> tuple[Tensor, Tensor | None]:
         """Returns the ids of the output stack, from `ids` or `target`, and where they are real."""
@@ -253,6 +263,29 @@ class Model(nn.Module):
                 "real, target_real", "real marks the padding of ids, target_real that of target"
             )
         return (ids, real) if target is None else (target, target_real)
+
+    def _source(self, source, real: Tensor | None, rows: int) -> Tokens | Encoded | None:
+        """Returns the tokens of a source, or the encoder's output if that is given."""
+        if isinstance(source, Tensor):
+            source = Tokens(ids=checked_ids("source", source, source_real=real), real=real)
+            self._check_ids("source", source.ids, self.source_vocab_size)  # type: ignore[arg-type]
+        elif real is not None:
+            read = "and there is none" if source is None else "which is already encoded"
+            fix = "Leave it out." if source is None else "Encode Tokens(ids=source, real=...)."
+            raise config_error("source_real", f"marks the padding of source, {read}", fix=fix)
+        if source is not None and len(source[0]) not in (1, rows):  # ids, or hidden states
+            rule, got = "must have a row for each target", f"{len(source[0])} and {rows} rows"
+            raise config_error("source", rule, got=got)
+        return source
+
+    def _check_used(self, segment: Tensor | None, prefix: Tensor | None) -> None:
+        """Raises ConfigError for fields that would have no effect."""
+        if segment is not None and self.token_type is None:
+            rule = "is a token type, and the model has no embedding of them"
+            raise config_error("segment", rule, fix="Set model.token_types=2, or leave it out.")
+        if prefix is not None and not self.stack.sees_prefix:
+            rule = "marks tokens for mask=prefix, and no mask of the model distinguishes them"
+            raise config_error("prefix", rule, fix="Build it with mask=prefix, or leave it out.")
 
     @staticmethod
     def _check_ids(name: str, ids: Tensor, size: int) -> None:

@@ -18,6 +18,7 @@ def empty_cache(stack: Stack, rows: int, length: int, source_length: int = 0) ->
     if window_left is not None and WindowCache.capacity(window_left) < length:
         cache = _caches(stack, rows, WindowCache.capacity(window_left), source_length)
         if cache.use_windows(window_left):
+            cache.max_len = length
             return cache
     return _caches(stack, rows, length, source_length)
 
@@ -38,7 +39,8 @@ def _caches(stack: Stack, rows: int, length: int, source_length: int) -> Generat
     like = next(x for x in tensors if x.is_floating_point())
     extras: Any = stack.extra.items()
     extra = {name: extra.caches(rows, length, like) for name, extra in extras}
-    return GenerationCache(caches, [block.cross_attentions for block in stack.layers], extra)
+    cross_caches = [block.cross_attentions for block in stack.layers]
+    return GenerationCache(caches, cross_caches, extra, rows, length, source_length)
 
 
 def _position_caches(stack: Stack, block: Block, rows: int, length: int) -> dict[str, Cache]:

@@ -96,7 +96,8 @@ class Tokens(NamedTuple):
 
     def with_positions(self, past: "Tokens | None" = None) -> "Tokens":
         """Returns the tokens with `slot` and `position`, if they are None. Slots continue after
-        those of `past`; positions count the real tokens of a document (`document_runs`).
+        those of `past`; positions count the real tokens of a document (`document_runs`), and
+        continue after that of its last real token in `past`.
 
         Tokens without `document` after a past with documents belong to its last document.
         """
@@ -110,13 +111,12 @@ class Tokens(NamedTuple):
             tokens = tokens._replace(document=_last_document(past).expand(-1, tokens.length))
         if self.position is not None:
             return tokens
-        if self.real is None and tokens.document is None:
-            if past is None or past.real is None:
-                return tokens._replace(position=tokens.slot)
-            count = past.real.sum(-1, keepdim=True)
-            return tokens._replace(position=count + tokens.slot - tokens.slot[:, :1])
-        all_tokens = tokens if past is None else past._replace(position=None).concat(tokens)
-        return tokens._replace(position=_count_positions(all_tokens)[:, start:])
+        counted = past is None or past.position is past.slot
+        if counted and self.real is None and tokens.document is None:
+            return tokens._replace(position=tokens.slot)
+        if past is None:
+            return tokens._replace(position=_count_positions(tokens))
+        return tokens._replace(position=_continued_positions(past, tokens))
 
     def concat(self, more: "Tokens") -> "Tokens":
         """Concatenates the tokens with `more` along the rows. A field that only one of them has is
@@ -172,13 +172,32 @@ def _count_positions(tokens: Tokens) -> Tensor:
     return count.clamp(min=0)
 
 
+def _continued_positions(past: Tokens, new: Tokens) -> Tensor:
+    """The positions of new tokens: counted ones, and in the last document of `past` as many more as
+    the position of its last real token, which may have been given, is above the counted one.
+    """
+    tokens = past._replace(position=None).concat(new)
+    count = _count_positions(tokens)
+    more = _at_last_real(past, past.position - count[:, : past.length])
+    if past.real is not None:
+        more = more * past.real.any(-1, keepdim=True)
+    if tokens.document is not None:
+        runs = tokens.document_runs()
+        more = more * (runs == _at_last_real(past, runs[:, : past.length]))[:, past.length :]
+    return count[:, past.length :] + more
+
+
 def _last_document(tokens: Tokens) -> Tensor:
     """The number of the document of the last real token, (b, 1)."""
-    document: Tensor = tokens.document  # type: ignore[assignment]
+    return _at_last_real(tokens, tokens.document)
+
+
+def _at_last_real(tokens: Tokens, field: Any) -> Tensor:
+    """The value (b, 1) of a field at the last real token; at the first one if none is real."""
     if tokens.real is None:
-        return document[:, -1:]
-    at = torch.arange(tokens.length, device=document.device) * tokens.real
-    return torch.take_along_dim(document, at.amax(-1, keepdim=True), -1)
+        return field[:, -1:]
+    at = torch.arange(tokens.length, device=field.device) * tokens.real
+    return torch.take_along_dim(field, at.amax(-1, keepdim=True), -1)
 
 
 def has_gap(real: Tensor) -> bool:
