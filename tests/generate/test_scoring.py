@@ -4,7 +4,10 @@ import pytest
 import torch
 
 from xformer_kit import ConfigError
-from xformer_kit.generate import score
+from xformer_kit.generate import generate, score
+from xformer_kit.laws import tiny_config
+from xformer_kit.laws.composition import VOCAB
+from xformer_kit.model.build import build_model
 
 IDS = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
 
@@ -100,3 +103,28 @@ def test_texts_that_cannot_be_scored_are_reported(small):
         with pytest.raises(ConfigError) as error:
             score(small(), ids, **options)
         assert str(error.value) == sentence
+
+
+MEAN = (
+    "placement 'mv_split' breaks the law of causality (the mean over a whole text depends on later"
+    " tokens)"
+)
+INVERTED = (
+    "attn 'multi_head' breaks the law of causality (score 'inverted': queries compete for keys,"
+    " those of later tokens too)"
+)
+
+
+@pytest.mark.parametrize("call", [score, generate])
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"placement": "mv_split"}, MEAN),
+        ({"attn": {"name": "multi_head", "score": {"name": "inverted"}}}, INVERTED),
+    ],
+)
+def test_a_component_that_depends_on_later_tokens_predicts_no_text(options, reason, call):
+    with pytest.raises(ConfigError) as error:
+        call(build_model(tiny_config(**options), VOCAB), IDS)
+    rule = "so the model does not predict the next token. Choose another component."
+    assert str(error.value) == f"model: {reason}, {rule}"

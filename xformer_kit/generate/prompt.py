@@ -179,6 +179,12 @@ def _check_stacks(model: Any, source: Tensor | None) -> None:
             "a mask sees the future, so the model does not predict the next token",
             fix="Generate with mask=causal, or with model=decoder or model=encoder_decoder.",
         )
+    if "causality" in model.stack.breaks:
+        raise config_error(
+            "model",
+            f"{model.stack.breaks['causality']}, so the model does not predict the next token",
+            fix="Choose another component.",
+        )
     if source is None and model.two_stacks:
         raise config_error(
             "source",
