@@ -10,6 +10,7 @@ from tasks.logging import startup
 from tasks.run.exit_codes import end_at_signals
 from tasks.run.processes import import_environment
 from xformer_kit.registry import ConfigError
+from xformer_kit.registry.printable import printable
 
 SUMMARY = "train a transformer; xformer train --help lists its choices"
 EXAMPLES = """examples:
@@ -37,6 +38,9 @@ def main(words: list[str]) -> int:
         print(*error.faults, sep="\n", file=sys.stderr)
         return 2
     startup.clear()
+    if line.components and not any(w.lstrip("+").startswith("components=") for w in words):
+        files = ", ".join(map(printable, line.components))
+        print(f"The config file brings components, whose code is run: {files}", file=sys.stderr)
     if line.help:
         from tasks.cli.train_help import train_help
 

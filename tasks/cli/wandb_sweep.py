@@ -112,7 +112,7 @@ def _study_sweep(arguments: list[str], method: str | None, metric_name: str | No
     refuse(faults)
     varied = tuple(f"{key}{end}" for key in (*parameters, "seed") for end in "=.")
     fixed = [
-        *(word for word in arguments if word.startswith("components=")),
+        *([f"components={override_text(line.components)}"] if line.components else []),
         *(word for word in to_overrides(base) if not word.lstrip("~").startswith(varied)),
     ]
     is_search = DESIGNS[design["name"]].adaptive

@@ -4,7 +4,6 @@ After a multirun, prints the table of its jobs.
 
 import os
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
 from xformer_kit.config.overrides import parse_word
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.command_lines import program
-from xformer_kit.registry.printable import printable
 from xformer_kit.registry.user_path import user_path
 
 _exit_codes: list[int] = []  # of the runs of this process
@@ -142,8 +140,6 @@ def _run_job(config: DictConfig) -> float | None:
         str(Path(runtime["cwd"], user_path(path)))
         for path in ([paths] if isinstance(paths, str) else paths)
     )
-    if not any(word.lstrip("+").startswith("components=") for word in words["task"]):
-        _note_components(components)
     run_config = from_hydra(plain, words["task"], _own_keys(words["task"], runtime))
     if (study := plain.get("study")) is not None:
         return _run_job_of_study(run_config, study.get("trial"), directory, components)
@@ -166,14 +162,6 @@ def _run_job(config: DictConfig) -> float | None:
         return None
     results = summary.read(directory) if exit_code == 0 else None
     return float((results or {}).get("val/loss", "nan"))
-
-
-@cache
-def _note_components(components: Files) -> None:
-    """Prints the files of components that a config file names, whose code is run; once."""
-    if components:
-        files = ", ".join(map(printable, components))
-        print(f"The config file brings components, whose code is run: {files}", file=sys.stderr)
 
 
 def _own_keys(words: list[str], runtime: Any) -> set[str]:

@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 
 from xformer_kit.config.checked_line import CommandLine
 from xformer_kit.config.composition import compose_checked
-from xformer_kit.config.config_files import named_code
+from xformer_kit.config.config_files import as_list, named_code
 from xformer_kit.config.difference import flat
 from xformer_kit.config.flags import flag_faults, parse_flags
 from xformer_kit.config.hydra_session import HydraSession, hydra_word
@@ -19,7 +19,6 @@ from xformer_kit.config.identity import config_yaml
 from xformer_kit.config.machine import can_create
 from xformer_kit.config.overrides import (
     INSTRUCTIONS,
-    component_files,
     contradicted_names,
     expand,
     instructions,
@@ -49,7 +48,7 @@ def preflight(argv: list[str]) -> CommandLine:
     line = CommandLine(
         argv=argv,
         multirun=flags.multirun or _sets_multirun(overrides),
-        components=tuple(component_files(values.get("components"))),
+        components=tuple(as_list(values.get("components"))),
         resume=values.get("resume"),
         help=flags.help,
     )

@@ -295,6 +295,9 @@ def from_hydra(config: Node, words: Iterable[str], own: Collection[str] = ()) ->
         null = [stack for stack in STACKS if plain["model"].get(stack, ...) is None]
         plain["model"] = {key: v for key, v in plain["model"].items() if key not in null}
     keys = {word.lstrip("+~").partition("=")[0] for word in words}
+    if (files := config.get("components")) and "components" not in keys:
+        rule = "are named by the line, or by the file of an experiment or a study"
+        raise config_error("components", rule, got=files, fix="Try components=[FILE].")
     if "logger" in plain:
         plain["logger"] = resolve_loggers(plain["logger"], keys)
     for group, option in _replaced_options(plain, keys):

@@ -1,7 +1,7 @@
 """Experiments and studies that a command line gives as files: experiment=mine/wide.yaml."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,9 +15,10 @@ from omegaconf.errors import KeyValidationError, OmegaConfBaseException
 from xformer_kit.config.check import GROUPS
 from xformer_kit.config.difference import flat
 from xformer_kit.registry import Fault, Faults, did_you_mean, format_value
-from xformer_kit.registry.command_lines import unescaped, value
+from xformer_kit.registry.command_lines import override_text, unescaped, value
 from xformer_kit.registry.messages import first_line, one_line
 from xformer_kit.registry.saved_files import is_special, readable
+from xformer_kit.registry.user_path import user_path
 
 FILE_GROUPS = ("experiment", "study")
 OTHER_GROUPS = ("model", "trainer", "task_defaults", "debug")  # of the default run, with GROUPS
@@ -87,18 +88,64 @@ def own_keys(
     """Returns the config paths that the user's own files set: those of the line, relative to
     `directory`, and those of `config_dir`. Files that cannot be read have faults of their own.
     """
-    keys = set[str]()
-    for override in overrides:
-        for name in _names(override):
-            is_file = name.endswith(ENDINGS)
-            if not is_file and not config_dir:
-                continue
-            folder = Path(directory) if is_file else Path(str(config_dir), override.key_or_group)
-            with suppress(OSError, ValueError, yaml.YAMLError):
-                file = readable(folder / (name if is_file else f"{name}.yaml"))
-                text = file.read_text(encoding="utf-8")
-                keys |= {path for path, _ in flat(yaml.safe_load(text))}
-    return keys
+    contents = (plain for _, plain in _own_files(overrides, config_dir, directory))
+    return {path for plain in contents for path, _ in flat(plain)}
+
+
+def brought_components(overrides: Iterable[Override], config_dir: str | None) -> list[str]:
+    """Returns `components=[FILE,...]` with the component files that the user's own files name, each
+    relative to the file that names it; none if no file does, or the line names its own.
+    """
+    overrides = list(overrides)
+    if any(o.key_or_group == "components" for o in overrides):
+        return []
+    found = dict.fromkeys(
+        str(file.parent / user_path(name)) if isinstance(name, str) else str(name)
+        for file, plain in _own_files(overrides, config_dir, bases=True)
+        if isinstance(plain, dict)
+        for name in as_list(plain.get("components"))
+    )
+    return [f"components={override_text([*found])}"] if found else []
+
+
+def as_list(components: Any) -> list[Any]:
+    """Returns `components` as a list: a single file may be written without brackets."""
+    return components if isinstance(components, list) else [components] if components else []
+
+
+def _own_files(
+    overrides: Iterable[Override],
+    config_dir: str | None,
+    directory: str = "",
+    bases: bool = False,
+) -> Iterator[tuple[Path, Any]]:
+    """Yields (file, content) of the user's own files that the line chooses; bases: also of the
+    experiments of `config_dir` on which they are based.
+    """
+    chosen = [(o.key_or_group, name) for o in overrides for name in _names(o)]
+    for number, (group, name) in enumerate(chosen):
+        is_file = name.endswith(ENDINGS)
+        if (group, name) in chosen[:number] or not (is_file or config_dir):
+            continue
+        folder = Path(directory) if is_file else Path(str(config_dir), group)
+        file = folder / (name if is_file else f"{name}.yaml")
+        with suppress(OSError, ValueError, yaml.YAMLError):
+            plain = yaml.safe_load(readable(file).read_text(encoding="utf-8"))
+            yield file, plain
+            if bases and isinstance(plain, dict):
+                chosen += _bases(PurePosixPath("/", group, name), plain.get("defaults"))
+
+
+def _bases(own: PurePosixPath, defaults: Any) -> Iterator[tuple[str, str]]:
+    """Yields (group, name) of each experiment in the list of defaults of a file; own: the path of
+    the file's group and name, to which that of an entry is relative.
+    """
+    for entry in as_list(defaults):
+        for key, names in entry.items() if isinstance(entry, dict) else [("", entry)]:
+            for name in as_list(names):
+                path = own.parent / str(key).removeprefix("override ") / str(name)
+                if path.parts[1:2] == ("experiment",):
+                    yield "experiment", "/".join(path.parts[2:])
 
 
 def config_files(override: Override) -> list[str]:

@@ -13,7 +13,12 @@ from hydra.errors import HydraException
 
 from xformer_kit.config.check import GROUPS, OWN_FILE, registry_at
 from xformer_kit.config.components import import_components
-from xformer_kit.config.config_files import config_files, store_files
+from xformer_kit.config.config_files import (
+    as_list,
+    brought_components,
+    config_files,
+    store_files,
+)
 from xformer_kit.config.difference import as_literal
 from xformer_kit.config.glob_choices import listed
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, conf_dir, open_session
@@ -136,7 +141,8 @@ def parse(
 ) -> tuple[HydraSession, list[Override], list[Fault]]:
     """Returns (session, overrides, faults) of expanded words.
 
-    The user's own components are imported first, and the defaults of the task are added. An
+    The user's own components, of the line or of its files, are imported first, and the defaults of
+    the task are added. An
     override with an unknown choice is a fault and left out, with its options; so is one with a
     mapping that has a key twice. A component chosen by another of its names is a fault too, but it
     is replaced by its own name and keeps its options.
@@ -154,10 +160,8 @@ def parse(
         key_faults = list(repeated_keys(word))
         faults += key_faults
         (with_repeated_keys if key_faults else overrides).extend(parsed)
-    unread = _component_faults(overrides)
-    faults += unread
-    files = component_files(instructions(overrides).get("components"))
-    own_file = UNREAD if unread else NOT_REGISTERED if files else OWN_FILE
+    overrides += parser.parse_overrides(brought_components(overrides, config_dir))
+    own_file = _import_components(overrides, faults)
     faults += contradicted_names(overrides)
     file_faults = store_files(overrides, config_dir)
     session = open_session(config_dir)
@@ -192,14 +196,17 @@ def _added_choice(override: Override) -> Fault | None:
     return Fault(key, "has a choice, and + adds another", got=name, fix=f"Try {key}={name}.")
 
 
-def _component_faults(overrides: list[Override]) -> list[Fault]:
-    """Imports the user's own components and returns the faults of their files."""
-    files = component_files(instructions(overrides).get("components"))
+def _import_components(overrides: list[Override], faults: list[Fault]) -> str:
+    """Imports the user's own components and appends the faults of their files. Returns the sentence
+    on a component of the user's own, for the fault of an unknown one.
+    """
+    files = as_list(instructions(overrides).get("components"))
     try:
         import_components(files, GROUPS.values())
     except ConfigError as error:
-        return [*error.faults]
-    return []
+        faults += error.faults
+        return UNREAD
+    return NOT_REGISTERED if files else OWN_FILE
 
 
 def contradicted_names(overrides: list[Override]) -> list[Fault]:
@@ -320,11 +327,6 @@ def _not_one_name(group: str, names: list[str], values: list[Any]) -> Fault | No
                 fix=f"Choose one, or run each of them: -m {group}={sweep}.",
             )
     return None
-
-
-def component_files(components: Any) -> list[Any]:
-    """Returns `components` as a list: a single file may be written without brackets."""
-    return components if isinstance(components, list) else [components] if components else []
 
 
 def instructions(overrides: list[Override]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from xformer_kit.config.check import GROUPS
-from xformer_kit.config.overrides import INSTRUCTIONS, component_files, instructions
+from xformer_kit.config.config_files import as_list
+from xformer_kit.config.overrides import INSTRUCTIONS, instructions
 from xformer_kit.config.saved import read_config
 from xformer_kit.config.to_overrides import changed_paths, choices_of, started_from
 from xformer_kit.config.trainer_schema import faults as trainer_faults
@@ -60,7 +61,7 @@ def resume_faults(
     if not refused or _compose_the_same(saved or {}, overrides, config_dir):
         return
     yield from (fault for _, fault in refused[:-1])
-    components = component_files(instructions([*overrides]).get("components"))
+    components = as_list(instructions([*overrides]).get("components"))
     fix = _fix(resume, [word for word, _ in refused], components)
     yield replace(refused[-1][1], fix=fix)
 
