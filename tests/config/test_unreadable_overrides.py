@@ -2,6 +2,7 @@
 library.
 """
 
+import re
 import shlex
 
 import pytest
@@ -71,6 +72,30 @@ def test_each_flag_of_another_program_is_reported_with_its_value():
 )
 def test_other_words_that_cannot_be_read_name_no_class_of_the_parser(word, reason):
     assert faults_of(word) == (f"{word}: cannot be read as key=value{reason}",)
+
+
+NAMES = ["é.txt", "a=b.txt", "a'b.txt", "a[b].txt", "a#b.txt", "a,b.txt", "a{b}", "a!b", 'a"b', "x'"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("compose_line", [preflight, compose])
+def test_the_form_that_is_proposed_for_a_text_is_read_as_it(
+    name, compose_line, tmp_path, monkeypatch
+):
+    """And the option that could not be read has no other fault."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text("a text")
+    with pytest.raises(ConfigError) as error:
+        compose_line(["data=text", f"data.path={name}"])
+    (message,) = error.value.messages
+    typed = shlex.split(re.search(r"(?:: )(['\"].*)\.$", message)[1])
+    assert compose(["data=text", *typed])["data"]["path"] == name
+
+
+def test_only_the_option_of_an_unreadable_word_has_no_other_fault():
+    first, *others = faults_of("data=text", "data.path=é", "attn.heads=7", "ffn.widht=3", "seed=x")
+    assert first.startswith("data.path=é: cannot be read as key=value")
+    assert {fault.partition(":")[0] for fault in others} == {"ffn.widht", "seed", "attn.heads"}
 
 
 @pytest.mark.parametrize(

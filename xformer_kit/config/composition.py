@@ -102,6 +102,9 @@ def compose_checked(
     line_faults = list(line_faults)
     config, faults = _compose_checked(session, overrides, name, data, here, line_faults)
     keys = {o.key_or_group for o in overrides}
+    # Options of the line that could not be read; their defaults are in their place.
+    unread = {fault.path.partition("=")[0].strip() for fault in line_faults} - keys
+    faults = [fault for fault in faults if fault.path not in unread]
     guessed = {fault.path for fault in line_faults} & GROUPS.keys() & keys
     if not faults or not guessed:
         return config, faults

@@ -25,7 +25,7 @@ from xformer_kit.config.hydra_session import SWEEPS, HydraSession, conf_dir, ope
 from xformer_kit.config.loggers import LOGGERS
 from xformer_kit.config.repeated_keys import repeated_keys
 from xformer_kit.config.run_directories import named_run
-from xformer_kit.config.spaced_words import joined_words
+from xformer_kit.config.spaced_words import KEY, joined_words
 from xformer_kit.config.task_defaults import task_defaults
 from xformer_kit.config.unknown_choices import NOT_REGISTERED, UNREAD, unknown_choice
 from xformer_kit.registry import (
@@ -35,7 +35,7 @@ from xformer_kit.registry import (
     config_error,
     contradictions,
 )
-from xformer_kit.registry.command_lines import for_shell, unescaped
+from xformer_kit.registry.command_lines import for_shell, quoted, unescaped
 
 # Keys that only the command line has; a saved config holds none of them.
 INSTRUCTIONS = ("components", "resume", "study")
@@ -44,6 +44,7 @@ NAME_OF_GROUP = rf"^\+*({'|'.join(GROUPS)})\.name="
 PLAIN = re.compile(
     r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_][\w./-]*"
 )  # Hydra parses it as this text
+NO_TEXT = r"$|[\[{'\"]|\w+\(|.*\$\{"  # a value that is meant as a list, a sweep, ...
 LONG_NUMBER = r"\d{4301}"
 RUN = rf"(resume|init_from\.run)=({PLAIN.pattern})"
 
@@ -239,15 +240,18 @@ def _with_own_names(parser: OverridesParser, override: Override) -> Override | N
 
 def _syntax_fix(parser: OverridesParser, word: str, error: str) -> tuple[str, str]:
     """Returns (reason, fix) for a word that Hydra's grammar does not match: the fix is the word
-    without spaces around the first =, or with every later = escaped (as in a study's labels and
-    claims), if that can be parsed; else a hint.
+    without spaces around the first =, with every later = escaped (as in a study's labels and
+    claims), or with quotes around its text, if that can be parsed; else a hint.
     """
-    key, sign, value = word.strip("\"'").partition("=")
+    inside = re.fullmatch(r"(['\"])(.*)\1", word)
+    key, sign, value = (inside[2] if inside else word).partition("=")
     escaped = re.sub(r"(?<!\\)=", r"\=", value)
     fixes = {
         f"{key.strip()}{sign}{value.strip()}": ": leave out the spaces around its =",
         f"{key}{sign}{escaped}": ": Hydra reads an = within a value as \\=",
     }
+    if KEY.fullmatch(key) and not re.match(NO_TEXT, value):
+        fixes[f"{key}={quoted(value)}"] = ": Hydra reads such a text in quotes"
     for text, rule in fixes.items():
         with suppress(HydraException):
             parser.parse_overrides([text])
@@ -358,12 +362,12 @@ def sweep_faults(overrides: Iterable[Override], fix: str = "Put -m before the ov
     """Yields the fault of each sweep in a command line of a single run."""
     for o in overrides:
         if o.is_sweep_override():
-            yield Fault(
-                o.key_or_group,
-                "several values are a sweep",
-                got=o.input_line,
-                fix=f"{fix}, or quote a text.",
-            )
+            text = str(o.input_line).partition("=")[2]
+            is_text = o.is_choice_sweep() and all(isinstance(v, str) for v in o.sweep_iterator())
+            of_text = is_text and o.key_or_group not in REQUIRED_GROUPS
+            form = f": {for_shell(f'{o.key_or_group}={quoted(text)}')}" if of_text else ""
+            rule = "several values are a sweep"
+            yield Fault(o.key_or_group, rule, o.input_line, f"{fix}, or quote a text{form}.")
 
 
 def single_values(overrides: Iterable[Override]) -> list[Override]:
