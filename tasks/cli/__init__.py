@@ -81,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         own = {} if module in (train, new) else COMPONENTS_OPTION
         add_options(command, {**module.OPTIONS, **own})
         command.set_defaults(components=[])
+        command.value_faults = getattr(module, "value_faults", command.value_faults)
     os.environ.update(import_environment())  # for the processes that this one starts
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:

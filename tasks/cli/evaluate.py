@@ -16,7 +16,7 @@ from tasks.cli.command import (
     print_wrapped,
     table,
 )
-from tasks.run.faults import collect, flag, refuse, too_small
+from tasks.run.faults import collect, flag, out_of_range, refuse, too_small
 from xformer_kit.registry import Fault, Faults
 
 SUMMARY = "loss, perplexity and bits per byte of a run, on its validation text or another one"
@@ -44,7 +44,7 @@ ANSWER_OPTIONS = ("reference", "beam", "length_penalty")
 
 
 def run(args: Any) -> int:
-    faults = [*too_small(vars(args), batch_size=1)]
+    faults = [*value_faults(args)]
     with collect(faults):
         _, config = open_run(args.run, args.components, has_checkpoint=True)
         faults += _option_faults(args, config["task"]["name"])
@@ -54,6 +54,12 @@ def run(args: Any) -> int:
     if config["task"]["name"] == "seq2seq":
         return _evaluate_answers(args)
     return _evaluate_text(args, config)
+
+
+def value_faults(args: Any) -> Faults:
+    """Yields the faults of numbers that no task accepts."""
+    yield from too_small(vars(args), batch_size=1)
+    yield from out_of_range(vars(args))
 
 
 def _option_faults(args: Any, task: str) -> Faults:

@@ -60,7 +60,7 @@ def run(args: Any) -> int:
     from tasks.run.short_fit import single_device_config
 
     steps, most = args.steps or STEPS, args.max or LARGEST
-    faults = [*too_small(vars(args), max=1, steps=1), *_memory_faults(args.memory)]
+    faults = [*value_faults(args)]
     with collect(faults):
         import_files(args.components)
         config = single_device_config(args.inputs, "find-batch")
@@ -84,9 +84,11 @@ def run(args: Any) -> int:
     return print_result(args, data, _print_end, found, limits, command)
 
 
-def _memory_faults(memory: float | None) -> Faults:
-    if memory is not None and not 0 < memory < math.inf:
-        yield Fault("--memory", "must be above 0 GiB and finite", got=f"{memory:g}")
+def value_faults(args: Any) -> Faults:
+    """Yields the faults of limits of the search."""
+    yield from too_small(vars(args), max=1, steps=1)
+    if args.memory is not None and not 0 < args.memory < math.inf:
+        yield Fault("--memory", "must be above 0 GiB and finite", got=f"{args.memory:g}")
 
 
 def _batch_faults(config: Config) -> Faults:

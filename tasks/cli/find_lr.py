@@ -47,7 +47,7 @@ def run(args: Any) -> int:
 
     low, high = args.min or LOW, args.max or HIGH
     steps = args.steps or STEPS
-    faults = [*_range_faults(args, low, high), *too_small(vars(args), steps=MIN_STEPS)]
+    faults = [*value_faults(args)]
     file = Path(args.save or "find_lr.png")
     with collect(faults), faults_at("--save"):
         check_writable(str(file), "--save")
@@ -70,8 +70,9 @@ def run(args: Any) -> int:
     return 0 if command else 1
 
 
-def _range_faults(args: Any, low: float, high: float) -> Faults:
-    """Yields the faults of bounds that are no range of rates, and of too many steps."""
+def value_faults(args: Any) -> Faults:
+    """Yields the faults of bounds that are no range of rates, and of too many or too few steps."""
+    low, high = args.min or LOW, args.max or HIGH
     for name, value in (("--min", args.min), ("--max", args.max)):
         if value is not None and not 0 < value < math.inf:
             yield Fault(name, "must be above 0 and finite", got=f"{value:g}")
@@ -80,6 +81,7 @@ def _range_faults(args: Any, low: float, high: float) -> Faults:
         yield Fault("--steps", f"must be at most {MAX_STEPS:,}", got=f"{args.steps:,}")
     if low >= high:
         yield Fault("--min", "must be below --max", got=f"{low:g} and {high:g}")
+    yield from too_small(vars(args), steps=MIN_STEPS)
 
 
 def config_of(words: list[str]) -> Config:

@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 
 from tasks import State
 from tasks.cli.command import CHECKPOINT_OPTION, load_run, open_run
-from tasks.run.faults import collect, flag, refuse_options, too_small
+from tasks.run.faults import (
+    RENAMED_OPTIONS,
+    collect,
+    flag,
+    out_of_range,
+    refuse_options,
+    too_small,
+)
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 from xformer_kit.registry.command_lines import xformer
 from xformer_kit.registry.printable import printable
@@ -77,8 +84,6 @@ SPAN_OPTIONS = (
     *("batch_size", "scores"),
 )
 ALL_OPTIONS = (*SPAN_OPTIONS, "stop")
-# Option of `xformer_kit.generate` -> option of the command line with another name.
-RENAMED_OPTIONS = {"num_return": "num_samples", "allowed": "constrain"}
 
 
 def run(args: Any) -> int:
@@ -95,7 +100,7 @@ def run(args: Any) -> int:
         task = config["task"]["name"]
         text_use = OBJECTIVES[task].text_use
         faults += _option_faults(args, text_use, task)
-    faults += _number_faults(args)
+    faults += value_faults(args)
     if args.input is not None and "--input" not in {fault.path for fault in faults}:
         with collect(faults):
             lines = read_lines(args.input, "--input")
@@ -145,16 +150,10 @@ def _typed_lines() -> Iterator[str]:
         print()
 
 
-def _number_faults(args: Any) -> Faults:
+def value_faults(args: Any) -> Faults:
     """Yields the faults of numbers that no task accepts."""
-    from xformer_kit.generate.options import RANGES
-
     yield from too_small(vars(args), batch_size=1)
-    for name, (contains, rule, fix) in RANGES.items():
-        option = RENAMED_OPTIONS.get(name, name)
-        value = getattr(args, option, None)
-        if value is not None and not contains(value):
-            yield Fault(flag(option), f"must be {rule}", got=value, fix=fix)
+    yield from out_of_range(vars(args))
     if args.seed is not None and not 0 <= args.seed < 2**63:
         yield Fault("--seed", "must be at least 0 and below 2^63", got=args.seed)
 

@@ -5,12 +5,12 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from tasks.cli.other_options import OTHER_COMMANDS, similar_options
-from xformer_kit.registry import suggestion
+from xformer_kit.registry import Fault, suggestion
 from xformer_kit.registry.command_lines import for_shell
 from xformer_kit.registry.printable import printable
 
@@ -31,7 +31,9 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, **options: Any):
-        self.faults: list[str] = []  # messages on values that are wrong
+        self.faults: list[str] = []  # messages on values that are no numbers, or no choices
+        # Yields the faults of the command's numbers that are out of their range.
+        self.value_faults: Callable[[Any], Iterable[Fault]] = lambda args: ()
         super().__init__(
             formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
         )
@@ -46,6 +48,7 @@ class Parser(argparse.ArgumentParser):
         self._end([*self.faults, *messages])
 
     def _end(self, messages: list[str]) -> Any:
+        messages = [*messages, *map(str, self.value_faults(self.found))]
         sys.stderr.writelines(f"{self.prog}: {message.rstrip('.')}.\n" for message in messages)
         raise SystemExit(2)
 
@@ -71,7 +74,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.arguments = list(sys.argv[1:] if args is None else args)
-        found, rest = super().parse_known_args(args, namespace)
+        self.found = argparse.Namespace() if namespace is None else namespace
+        found, rest = super().parse_known_args(args, self.found)
         if self.faults:
             self._end([*self.faults, *self._on_unknown_options(rest)])
         return found, rest

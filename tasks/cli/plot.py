@@ -14,7 +14,7 @@ from typing import Any
 from tasks import Config
 from tasks.cli.command import CHECKPOINT_OPTION, import_files, load_run, resolve_config
 from tasks.run.faults import faults_at, flag, refuse, refuse_options, too_small
-from xformer_kit.registry import Fault, config_error, suggestion
+from xformer_kit.registry import Fault, Faults, config_error, suggestion
 from xformer_kit.registry.command_lines import for_shell
 from xformer_kit.registry.saved_files import check_stays_inside
 from xformer_kit.registry.user_path import user_path
@@ -78,8 +78,12 @@ def _check_options(args: Any) -> None:
         if getattr(args, name) is not None and args.kind not in kinds:
             rule = f"belongs to {' and '.join(kinds)}"
             faults.append(Fault(flag(name), rule, f"plot {args.kind}", "Leave it out."))
-    faults += too_small(vars(args), length=1, prefix=0)
-    refuse_options(faults)
+    refuse_options([*faults, *value_faults(args)])
+
+
+def value_faults(args: Any) -> Faults:
+    """Yields the faults of numbers that no kind accepts."""
+    yield from too_small(vars(args), length=1, prefix=0)
 
 
 def _run_paths(args: Any, expected: str, count: int | None = None) -> list[Path]:

@@ -3,8 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault
+
+# Option of `xformer_kit.generate` -> option of the command line with another name.
+RENAMED_OPTIONS = {"num_return": "num_samples", "allowed": "constrain"}
 
 
 def refuse(faults: Iterable[Fault]) -> None:
@@ -33,6 +37,17 @@ def too_small(options: Mapping[str, object], **minimums: int) -> Iterator[Fault]
         if isinstance(value, int) and value < minimum:
             fix = "Leave it out to draw from all tokens." if name == "top_k" else ""
             yield Fault(flag(name), f"must be at least {minimum}", got=value, fix=fix)
+
+
+def out_of_range(options: Mapping[str, object]) -> Iterator[Fault]:
+    """Yields a fault for each number of a decoding that is outside of its range."""
+    from xformer_kit.generate.options import RANGES
+
+    for name, (contains, rule, fix) in RANGES.items():
+        option = RENAMED_OPTIONS.get(name, name)
+        value: Any = options.get(option)
+        if value is not None and not contains(value):
+            yield Fault(flag(option), f"must be {rule}", got=value, fix=fix)
 
 
 @contextmanager

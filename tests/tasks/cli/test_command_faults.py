@@ -1,5 +1,6 @@
 """Invalid arguments of the xformer command: one message each, with the fix."""
 
+import re
 from importlib import metadata
 from pathlib import Path
 
@@ -268,3 +269,23 @@ def test_all_options_that_a_task_does_not_have_are_named_at_once(begin, capsys):
         assert (code, out) == (2, "")
         found = [line.partition(":")[0] for line in err.splitlines()]
         assert sorted(found) == sorted(named.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("generate RUN --temperatur 1 --top-k -1 --beam x", ["beam", "temperatur", "top-k"]),
+        ("generate --prompt a --top-p 3 --seed x", ["seed", "RUN", "top-p"]),
+        ("evaluate RUN --beam -2 --batch-size x", ["batch-size", "beam"]),
+        ("find-lr --min -1 --steps x", ["steps", "min"]),
+        ("find-batch --max 0 --memory x --foo", ["memory", "foo", "max"]),
+        ("plot mask --length 0 --prefix x", ["prefix", "length"]),
+    ],
+)
+def test_wrong_types_and_ranges_and_unknown_options_are_one_answer(capsys, line, options):
+    code, out, err = output(capsys, *line.split())
+    assert (code, out) == (2, "")
+    lines = err.splitlines()
+    assert len(lines) == len(options), err
+    for message, option in zip(lines, options, strict=True):
+        assert re.search(rf"\b{option}\b", message), message
