@@ -1,6 +1,7 @@
-"""List the runs below outputs/ by the time at which they began, the newest last: directory, task,
-validation loss, steps and state. A run of a study has its variant and seed next to it. Each
-directory, also without outputs/ before it, and `latest` are names of a run in all commands.
+"""List the runs below outputs/, here or in another directory, by the time at which they began, the
+newest last: directory, task, validation loss, steps and state. A run of a study has its variant and
+seed next to it. Each directory, also without outputs/ before it, and `latest` are names of a run in
+all commands.
 """
 
 from collections.abc import Iterator
@@ -16,27 +17,42 @@ EXAMPLES = """examples:
   xformer runs
   xformer runs --all --json
   xformer describe latest"""
-OPTIONS = {"--all": f"all runs, not only the newest {SHOWN}", "--json": "print plain data"}
+OPTIONS = {
+    "directory? DIRECTORY": "where outputs/ is, or outputs/ itself (the current directory)",
+    "--all": f"all runs, not only the newest {SHOWN}",
+    "--json": "print plain data",
+}
 STYLES = {"diverged": "red", "failed": "red", "running": "cyan", "stopped": "yellow"}
 
 
 def run(args: Any) -> int:
     from xformer_kit.config.run_directories import OUTPUTS, example_of_run, newest_run, saved_runs
+    from xformer_kit.registry import config_error
+    from xformer_kit.registry.user_path import user_path
 
-    paths = saved_runs()
+    outputs = Path(OUTPUTS)
+    if args.directory is not None:
+        given = user_path(args.directory)
+        if not given.is_dir():
+            raise config_error(args.directory, "is no directory", fix="Name one that has outputs/.")
+        outputs = given / OUTPUTS if (given / OUTPUTS).is_dir() else given
+    paths = saved_runs(outputs)
     shown = paths if args.all else paths[-SHOWN:]
-    of_studies = _study_runs(Path(OUTPUTS, "studies")) if shown else {}
+    of_studies = _study_runs(outputs / "studies") if shown else {}
     rows = [_facts(path) | {"study": of_studies.get(path.resolve())} for path in shown]
     if args.json:
         print_json(rows)
         return 0
     if not rows:
-        print_line(example_of_run())
+        print_line(
+            example_of_run() if outputs == Path(OUTPUTS) else f"There is no run below {outputs}."
+        )
         return 0
     _print(rows)
     if len(shown) < len(paths):
         print_line((f"{len(paths) - len(shown)} older runs: xformer runs --all", "dim"))
-    print_line((f"latest is {newest_run()}", "dim"))
+    if outputs == Path(OUTPUTS):
+        print_line((f"latest is {newest_run()}", "dim"))
     return 0
 
 

@@ -3,7 +3,9 @@
 import shlex
 
 import pytest
+import yaml
 
+from tasks.cli import main
 from xformer_kit import ConfigError
 from xformer_kit.config import compose, config_yaml, preflight
 
@@ -59,3 +61,22 @@ def test_cfg_prints_the_config_that_a_run_saves(package):
     assert shown == config_yaml(parts[package]).removesuffix("...\n")
     assert config["attn"]["qk_norm"] == "head" and config["trainer"]["max_steps"] == 1000
     assert config["model"]["decoder"]["variants"]["plain"]["attn"] == {"qk_norm": "none"}
+
+
+@pytest.mark.parametrize("flag", [["--cfg", "job"], ["-c", "job", "-p", "study"]])
+def test_the_config_of_a_study_is_printed_and_nothing_runs(flag, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "study=norm_placement", "model.dim=64", *flag]) == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    study = shown if "-p" in flag else shown.pop("study")
+    assert (study["name"], study["baseline"]) == ("norm_placement", {"placement": "pre"})
+    assert "-p" in flag or shown == compose(["model.dim=64", "study=norm_placement"])
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("flag", ["--cfg hydra", "--cfg all", "--info plugins"])
+def test_what_only_one_run_can_show_is_refused_for_a_study(flag):
+    with pytest.raises(ConfigError) as error:
+        preflight(["study=norm_placement", *flag.split()])
+    message = f"{flag}: is for one run, and a study has several. Try --cfg job."
+    assert error.value.messages == (message,)

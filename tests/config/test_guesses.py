@@ -41,7 +41,7 @@ GUESSES = {
     "ffn=gelu": "Try ffn=mlp ffn.activation=gelu.",
     "ffn.mult=4": "Try ffn.expand=4.",
     "norm.type=layer": "Try norm=layer.",
-    "attn.flash=true": "Try kernel=sdpa.",
+    "attn.flash=true": "Try kernel=auto.",
     "tie_weights=true": "Try model.tie_embeddings=true.",
     "position=sin": "Did you mean 'sinusoidal'?",
     "model=llama": "Try model=decoder.",
@@ -61,7 +61,7 @@ GUESSES = {
     "model.dim=100": "Try 1, 2, 5 or 10,",
     "attn.causal=true": "Set mask=causal or mask=full.",
     "attn=flash_attention": (
-        "FlashAttention is a kernel, which every attention can use. Try kernel=sdpa."
+        "FlashAttention is a kernel, which every attention can use. Try kernel=auto."
     ),
     "attn=local": "Try mask=sliding_window.",
     "attn=mamba": "Did you mean 'gated_delta'?",
@@ -86,7 +86,7 @@ GUESSES = {
     "optim.betas.x=1": "optim.betas is a list, which is set as a whole. Try optim.betas=[...].",
     "data=shakespeare": "give it as data=text data.path=FILE.",
     "tokenizer=sentencepiece": "Did you mean 'unigram'?",
-    "tokenizer=tiktoken": "Did you mean 'pretrained'?",
+    "tokenizer=tiktoken": "Did you mean 'pretrained' with its option path?",
     "position=rotary_embedding": "Did you mean 'rotary'?",
     "position=RotaryEmbedding": "Did you mean 'rotary'?",
     "position=relative": "Did you mean 't5'?",
@@ -98,7 +98,10 @@ GUESSES = {
     "norm=RMSNorm": "Did you mean 'rms'?",
     "schedule=onecycle": "Did you mean 'cosine'?",
     "schedule.warmup_ratio=0.1": "Multiply by trainer.max_steps and set schedule.warmup.",
-    "kernel=flash_attention_2": "Did you mean 'sdpa'?",
+    "kernel=flash_attention_2": "Did you mean 'auto'?",
+    "kernel=xformers": "Did you mean 'auto'?",
+    "logger=wb": "Did you mean 'wandb'?",
+    "logger=false": "Did you mean 'none'?",
     "logger=tb": "Did you mean 'tensorboard'?",
     "callbacks.model_checkpoint.monitor=val/loss": "Set checkpoints.metric and",
     "seed_everything=1": "Try seed=1.",

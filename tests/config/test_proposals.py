@@ -18,7 +18,6 @@ HEADS = (
 )
 NORM = "and the norms here only the channels of one token. Try layer or rms."
 SOFTCAP = f"Did you mean 'softcap' of attn.score.softcap? {HEADS}"
-LENGTH = "Leave it out; trainer.max_steps and trainer.max_epochs end it."
 PUBLISHED = "docs/guide/architectures.md has the lines of published architectures"
 SHAKESPEARE = (
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
@@ -37,7 +36,7 @@ MESSAGES = {
     "ffn=feedforward": known("ffn", "ffn", "feedforward", "feed_forward"),
     "attn=gqaa": known("attn", "attn", "gqaa", "gqa"),
     "attn=self": known("attn", "attn", "self", "multi_head"),
-    "kernel=fa2": known("kernel", "kernel", "fa2", "sdpa"),
+    "kernel=fa2": known("kernel", "kernel", "fa2", "auto"),
     "mask=windowed": known("mask", "mask", "windowed", "window"),
     "optim=adma": known("optim", "optim", "adma", "adamw"),
     "norm=batchnorm": f"norm: 'batchnorm' uses other tokens, {NORM}",
@@ -57,7 +56,8 @@ MESSAGES = {
     "~logger": "logger: a run needs one; it cannot be taken out. Try logger=none.",
     "~norm": "norm: a run needs one; it cannot be taken out. Try norm=none.",
     "~model": "model: a run needs one; it cannot be taken out.",
-    "min_epochs=3": f"min_epochs: a run has no least length; got 3. {LENGTH}",
+    "min_epochs=3": "min_epochs: is decided by trainer.max_steps, which every run reaches here; got"
+    " 3. Leave it out.",
     "warmup_ratio=0.1": "warmup_ratio: the warm-up is a number of steps; got 0.1. Multiply by"
     " trainer.max_steps and set schedule.warmup.",
     "tags=[a]": "tags: the config has no such key. Try logger.tags='[a]'.",

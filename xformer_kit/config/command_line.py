@@ -31,7 +31,7 @@ from xformer_kit.config.overrides import (
 from xformer_kit.config.resume_line import resume_faults, resumed_length
 from xformer_kit.config.run_directories import runs_below
 from xformer_kit.config.study_line import study_line
-from xformer_kit.registry import ConfigError, Fault, Faults
+from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 
 DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir")
 SWEEPER_PARAMS = "hydra.sweeper.params."
@@ -72,6 +72,7 @@ def preflight(argv: list[str]) -> CommandLine:
     if any(f"{o.key_or_group}.".startswith("study.") for o in overrides) and (
         study := study_line(line, session, overrides, faults, flags)
     ):
+        _show_study(study, flags)
         return study
     if not line.multirun:
         faults += sweep_faults(overrides)
@@ -104,6 +105,20 @@ def _job_configs(
     if not faults:
         faults += _equal_jobs(jobs, overrides, list(map(str, configs)))
     return configs
+
+
+def _show_study(line: CommandLine, flags: Any) -> None:
+    """Sets what --cfg job prints of a study: its node, and the config from which its variants
+    differ. Raises ConfigError for what only a run can show.
+    """
+    if flags.info or flags.cfg in ("hydra", "all"):
+        flag = f"--info {flags.info}" if flags.info else f"--cfg {flags.cfg}"
+        raise config_error(flag, "is for one run, and a study has several", fix="Try --cfg job.")
+    if flags.cfg and line.compose is not None:
+        config, faults = line.compose([])
+        if not faults:
+            line.shown = _shown({"study": line.study, **config}, flags.package, faults)
+        _raise(faults)
 
 
 def _shown(config: Any, package: str | None, faults: list[Fault]) -> str:

@@ -41,7 +41,7 @@ def _no_name(options: Options, option: str, fix: str) -> Faults:
         yield Fault(option, "must be a name", got=repr(name), fix=f"Try {fix}.")
 
 
-@LOGGERS.register("wandb")
+@LOGGERS.register("wandb", similar=("wb",))
 @dataclass(frozen=True)
 class WandB:
     """Weights & Biases, offline if there is no login."""
@@ -104,7 +104,7 @@ class MLflow:
         yield from _no_name(options, "run_name", "null")
 
 
-@LOGGERS.register("none")
+@LOGGERS.register("none", similar=("false", "off", "no", "disabled"))
 @dataclass(frozen=True)
 class NoLogger:
     """Only the csv files, which every run writes."""

@@ -41,12 +41,12 @@ def named_run(word: str) -> str:
     return str(below) if os.path.exists(below) else word
 
 
-def saved_runs() -> list[Path]:
-    """Returns the runs below ./outputs, the newest last. Only the levels at which runs are saved
-    are searched.
+def saved_runs(outputs: Path = Path(OUTPUTS)) -> list[Path]:
+    """Returns the runs below ./outputs or another directory, the newest last. Only the levels at
+    which runs are saved are searched.
     """
-    files = [file for level in LEVELS for file in Path(OUTPUTS).glob(f"{level}/{CONFIG}")]
-    runs = [file.parent for file in files if _is_visible(file, Path(OUTPUTS))]
+    files = [file for level in LEVELS for file in outputs.glob(f"{level}/{CONFIG}")]
+    runs = [file.parent for file in files if _is_visible(file, outputs)]
     return sorted(runs, key=lambda run: _age_key(run)[1])
 
 

@@ -30,6 +30,7 @@ from xformer_kit.registry import (
     suggestion,
     with_default,
 )
+from xformer_kit.registry.other_libraries import REACHED
 
 TRAINER = Registry("trainer")
 MAX_STEPS = 10**12  # more overflow counters of examples
@@ -98,7 +99,6 @@ class LightningOptions:
 OURS, LIGHTNING = TRAINER.options("ours"), TRAINER.options("lightning")
 OPTIONS: dict[str, Option] = LIGHTNING | OURS
 
-_REACHED = ("trainer.max_steps, which every run reaches", "Leave it out.")
 _STEPS = ("trainer.val_every", "Set that instead; it is a number of optimizer steps.")
 # Lightning's other keywords -> (what decides it here, the fix if it is not `other_option`'s)
 REPLACED = {
@@ -117,8 +117,8 @@ REPLACED = {
     "limit_test_batches": ("xformer evaluate", "Leave it out, and type xformer evaluate RUN."),
     "limit_predict_batches": ("xformer generate", "Leave it out, and type xformer generate RUN."),
     "profiler": ("trainer.profile", "Try trainer.profile=10, or debug=profile."),
-    "min_steps": _REACHED,
-    "min_epochs": _REACHED,
+    "min_steps": REACHED,
+    "min_epochs": REACHED,
     "sync_batchnorm": ("the components, none of which has a batch norm", "Leave it out."),
     "callbacks": (
         "callbacks",

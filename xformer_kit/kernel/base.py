@@ -99,7 +99,10 @@ class Kernel:
 KERNELS = Registry("kernel", base=Kernel)
 
 
-@KERNELS.register("auto")
+@KERNELS.register(
+    "auto",
+    similar=("flash", "flash_attention", "fa2", "fa3", "memory_efficient", "xformers", "fastest"),
+)
 class Auto(Kernel):
     """The fastest kernel that can compute the composition; `xformer describe` shows which."""
 

@@ -35,7 +35,7 @@ class SDPACall(NamedTuple):
     blocks: tuple[QueryBlock, ...] = ()
 
 
-@KERNELS.register("sdpa", similar=("flash", "flash_attention", "fa2", "fa3", "torch"))
+@KERNELS.register("sdpa", similar=("torch",))
 class SDPA(Kernel):
     """softmax(mask(q k^T * scale + bias)) v, fused. A causal or full mask needs no tensor, a window
     is computed by blocks of queries with only the keys of their window, and any other mask is one

@@ -103,6 +103,13 @@ def with_default(fault: Fault, default: Any) -> Fault:
     return dataclasses.replace(fault, fix=f"Try {text}.")
 
 
+def with_needed(registry: "Registry", name: str) -> str:
+    """Returns the options that a component needs, for the end of a question about it."""
+    options = registry.defaults(name) if name in registry.loaded else {}
+    needed = [option for option, value in options.items() if value == REQUIRED]
+    return f" with its option {' and '.join(needed)}" if needed else ""
+
+
 def _nested_options(registry: "Registry", node: Node, path: str) -> dict[str, list[str]]:
     """Returns {option: paths} of the components nested in a node: those of the chosen ones by their
     own names, softcap, and those of all with their kind before it, gate_rank.

@@ -161,9 +161,9 @@ OTHER_OPTIONS = {
     "callbacks.early_stopping.monitor": "callbacks.early_stopping.metric",
     "attn.logit_softcap": "attn.score.softcap",
     "attn.window": "mask.window",
-    "attn.flash": "kernel=sdpa",
-    "attn_implementation": "kernel=sdpa",
-    "use_flash_attention": "kernel=sdpa",
+    "attn.flash": "kernel=auto",
+    "attn_implementation": "kernel=auto",
+    "use_flash_attention": "kernel=auto",
     "checkpoints.monitor": "checkpoints.metric",
     "checkpoints.every_n_train_steps": "trainer.checkpoint_every",
     "ff_mult": "ffn.expand",
@@ -172,7 +172,7 @@ OTHER_OPTIONS = {
     "tie_weights": "model.tie_embeddings",
     "alibi_pos_bias": "position=alibi",
     "attn_dropout": "attn.dropout",
-    "attn_flash": "kernel=sdpa",
+    "attn_flash": "kernel=auto",
     "attn_qk_norm": "attn.qk_norm=head",
     "datamodule": "data",
     "early_stopping_patience": "callbacks.early_stopping.patience",
@@ -222,9 +222,9 @@ OTHER_CHOICES = {
     "trainer=many_gpus": "trainer=ddp trainer.devices=4",
     "trainer=mps": "trainer.accelerator=mps",
     "attn=causal_self_attention": "mask=causal",
-    "attn=flash": "kernel=sdpa",
-    "attn=flash_attention": "kernel=sdpa",
-    "attn=flash_attention_2": "kernel=sdpa",
+    "attn=flash": "kernel=auto",
+    "attn=flash_attention": "kernel=auto",
+    "attn=flash_attention_2": "kernel=auto",
     "attn=local": "mask=sliding_window",
     "attn=sdpa": "kernel=sdpa",
     "attn=sparse": "mask=strided",
@@ -268,10 +268,9 @@ _TOKENS = (
     "the length of a run is a number of steps",
     "Divide by data.batch_size * data.seq_len and set trainer.max_steps.",
 )
-_NO_MINIMUM = (
-    "a run has no least length",
-    "Leave it out; trainer.max_steps and trainer.max_epochs end it.",
-)
+# What decides Lightning's min_steps and min_epochs, and the fix.
+REACHED = ("trainer.max_steps, which every run reaches", "Leave it out.")
+_NO_MINIMUM = (f"is decided by {REACHED[0]} here", REACHED[1])
 _OFFLINE = (
     "is set by an environment variable",
     "Leave it out, and write WANDB_MODE=offline in front of the command.",

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from xformer_kit.registry.checking import node_faults
+from xformer_kit.registry.checking import node_faults, with_needed
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.entries import Broken, InnerNode, Option
 from xformer_kit.registry.fault import ConfigError, Fault, Faults, config_error, format_value
@@ -337,14 +337,14 @@ class Registry(Node):
         own = self.find_name(name)
         if own is not None and name in self.aliases:
             return Fault("", f"'{name}' is called '{own}' here")
-        meant = f"Did you mean '{near}'? " if (near := own or self._similar(str(name))) else ""
+        near = own or self._similar(str(name))
+        meant = f"Did you mean '{near}'{with_needed(self, near)}? " if near else ""
         fix = f"{meant}Known: {', '.join(sorted(self))}."
         return Fault("", f"no {self.kind} is called {format_value(name)}", fix=fix)
 
     def has_similar(self, name: object) -> bool:
         """Whether `unknown` has more than the list of all names."""
-        known = self.refusal(name) or self.find_name(name) or self._similar(str(name))
-        return known is not None
+        return bool(self.refusal(name) or self.find_name(name) or self._similar(str(name)))
 
     def refusal(self, name: object) -> Fault | None:
         """Returns the fault of one of `refused_names`, in any spelling; None for another name."""
