@@ -1,6 +1,7 @@
 """Checks of a valid config against files and the hub that need neither Lightning nor the data."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from tasks import Config
 from xformer_kit.data.tokenizer import pretrained
@@ -24,3 +25,20 @@ def check_sources(configs: Iterable[Config]) -> None:
             faults += error.faults
     if faults:
         raise ConfigError(dict.fromkeys(faults))
+
+
+def with_sources(compose: Callable[[list[str]], tuple[Config, list[Fault]]]) -> Any:
+    """Returns the function that composes the variants of a study, with the faults of
+    `check_sources`.
+    """
+
+    def composed(words: list[str]) -> tuple[Config, list[Fault]]:
+        config, faults = compose(words)
+        if not faults:
+            try:
+                check_sources([config])
+            except ConfigError as error:
+                faults = list(error.faults)
+        return config, faults
+
+    return composed

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from tasks import Config, Files
 from tasks.logging.files import numbered_paths
 from tasks.run import ranks
+from tasks.run.early_checks import with_sources
 from tasks.run.exit_codes import NoRun
 from tasks.run.new_directory import LOCK, check_new_directory
 from tasks.run.processes import end_with_launcher
@@ -107,6 +108,7 @@ def _run_study(line: Any) -> int:
         print(*error.messages, sep="\n", file=sys.stderr)
         return 2
     line.trial_seconds = _trial_seconds
+    line.compose = with_sources(line.compose)
     sys.argv[1:] = line.argv  # with the arguments that the study has added
     _run_hydra()
     return sweep.exit_codes[-1]

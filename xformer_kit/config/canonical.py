@@ -18,6 +18,7 @@ from xformer_kit.registry import (
     Registry,
     canonical_node,
     format_value,
+    named_node,
     whole_number,
 )
 
@@ -83,7 +84,7 @@ def _block(node: Any, path: str, faults: list[Fault]) -> Any:
     for key, value in node.items():
         at = f"{path}.{key}"
         if key in PARTS_OF_BLOCK:
-            found[key] = canonical_node(PARTS_OF_BLOCK[key], value, at, faults)
+            found[key] = named_node(PARTS_OF_BLOCK[key], value, at, faults)
             if isinstance(found[key], Mapping):  # of a sublayer: its mask, position and norm
                 found[key] = _block(found[key], at, faults)
         elif key == "variants" and isinstance(value, Mapping):

@@ -1,6 +1,6 @@
 """The registry of components, the options of each, and the faults of a config."""
 
-from xformer_kit.registry.canonical import canonical_node, contradictions
+from xformer_kit.registry.canonical import canonical_node, contradictions, named_node
 from xformer_kit.registry.checking import with_default
 from xformer_kit.registry.component_mapping import complete_mapping, mapping_faults
 from xformer_kit.registry.context import Context
@@ -77,6 +77,7 @@ __all__ = [
     "independent_check",
     "mapping_faults",
     "mismatch",
+    "named_node",
     "nearest_values",
     "nested",
     "other_option",

@@ -80,7 +80,12 @@ def _canonical_value(annotation: Any, value: Any, path: str, faults: list[Fault]
     if registry is None:
         return whole_number(annotation, value)
     if isinstance(value, (list, tuple)):
-        return [canonical_node(registry, v, f"{path}[{i}]", faults) for i, v in enumerate(value)]
+        return [named_node(registry, v, f"{path}[{i}]", faults) for i, v in enumerate(value)]
     if isinstance(value, Mapping) and "name" not in value and get_origin(annotation) is dict:
-        return {k: canonical_node(registry, v, f"{path}.{k}", faults) for k, v in value.items()}
-    return canonical_node(registry, value, path, faults)
+        return {k: named_node(registry, v, f"{path}.{k}", faults) for k, v in value.items()}
+    return named_node(registry, value, path, faults)
+
+
+def named_node(registry: Registry, node: Any, path: str, faults: list[Fault]) -> Any:
+    """Returns `canonical_node`, in which a name is {name: NAME}."""
+    return registry.as_node(canonical_node(registry, node, path, faults))

@@ -4,12 +4,14 @@ import pytest
 import torch
 
 from tasks.run import init_from
-from tasks.run.early_checks import check_sources
+from tasks.run.early_checks import check_sources, with_sources
+from tasks.study.resolve import resolve
 from xformer_kit import ConfigError, build
 from xformer_kit.config import compose, config_yaml, preflight
 from xformer_kit.data.tokenizer import TOKENIZERS, pretrained
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import config_error
+from xformer_kit.study import study_node
 
 SMALL = ["model.dim=16", "model.layers=1", "attn.heads=2", "tokenizer=byte"]
 
@@ -85,3 +87,20 @@ def test_new_rows_are_counted_by_token():
         "Starting from r (best.ckpt, step 5): 20 tensors copied, 687 of 1,187 rows of embed.weight"
         " are new."
     )
+
+
+def test_the_variants_of_a_study_are_checked_before_the_data_are_read(run, tmp_path, monkeypatch):
+    def read(*_):
+        raise AssertionError("the data were read")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tasks.study.resolve.Costs.of", read)
+    factors = "study.factors={model.layers: [2]}"
+    words = ["study=norm_placement", "study.baseline={model.layers: 1}", factors]
+    budget = "study.budget={match: none, by: null}"
+    words += ["study.claim=null", "study.name=early", budget]
+    small = [word for word in SMALL if not word.startswith("model.layers")]
+    line = preflight([*words, *small, f"init_from={run}", "logger=none"])
+    node = study_node.complete(line.study, line.study["name"])
+    with pytest.raises(ConfigError, match=r"^init_from\.run: has not the tensors of this model"):
+        resolve(node, with_sources(line.compose), line.argv)
