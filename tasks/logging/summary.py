@@ -155,8 +155,10 @@ def check_summary(run_dir: Path, components: Iterable[str] = ()) -> None:
     """Raises ConfigError if a run has a summary.json that is damaged."""
     path = run_dir / SUMMARY
     first = "Write it again"
-    if path.is_dir() or is_special(path):
+    if path.is_dir():
         first = "Move it away, then write it again"
+    elif is_special(path):  # nor may it be elsewhere in the run's directory
+        first = "Remove it, then write it again"
     with suppress(FileNotFoundError):
         _read_checked(path, fix=f"{first}: {command_lines.resume(run_dir, components)}")
 

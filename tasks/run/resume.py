@@ -17,6 +17,7 @@ from xformer_kit.config.saved import check_unchanged
 from xformer_kit.config.saved_run import read_run
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.command_lines import resume
+from xformer_kit.registry.saved_files import check_stays_inside
 from xformer_kit.study.run_key import run_key
 
 
@@ -29,6 +30,7 @@ def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = No
     try:
         if not (run_dir / "config.yaml").is_file():
             raise NoRun(_no_run(run_dir))
+        check_stays_inside(run_dir)  # before a file of somebody else is read
         saved = read_run(run_dir, components, COMPONENTS_ARGUMENT)
         results = summary.read(run_dir)
         if max_steps is None:

@@ -24,6 +24,7 @@ from xformer_kit.config import config_yaml, read_config
 from xformer_kit.config.saved import COMPONENTS, component_hashes
 from xformer_kit.config.saved_run import read_run
 from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry.saved_files import check_stays_inside
 
 COMPONENTS_ARGUMENT = "components=[FILE]"  # the argument for the user's component files
 # Left by a run that ended before its first checkpoint; a new run in its directory removes them.
@@ -40,7 +41,7 @@ REMOVED_AT_START = (
     "trace.json",
     summary.ENDED,
 )
-RUN_FILES = (  # files that a run rewrites: none of them may be a directory
+RUN_FILES = (  # files that a run rewrites: none of them may be a directory or a link
     *("config.yaml", "tokenizer.json", "source_tokenizer.json", "train.log", summary.SUMMARY),
     *REMOVED_AT_START,
     *(f"checkpoints/{name}" for name in (LAST, PREVIOUS, BEST)),
@@ -90,9 +91,9 @@ def start_run(
 
 def start_or_resume_study_run(config: Config, job: Job) -> int:
     """Starts or resumes a run of a study; returns its exit code, 0 if it is already finished."""
-    has_saved_state = has_checkpoint(job.run_dir / "checkpoints")
     try:
-        if has_saved_state:
+        check_stays_inside(job.run_dir)
+        if has_saved_state := has_checkpoint(job.run_dir / "checkpoints"):
             # Options that do not identify the run, such as the logger, are those of the saved
             # config.
             config = read_run(job.run_dir, job.components, COMPONENTS_ARGUMENT)
@@ -156,12 +157,17 @@ def _create_run_directory(config: Config, run_dir: Path, components: Files) -> N
 
 
 def _check_file_types(run_dir: Path) -> None:
-    """Raises NoRun if the path of one of the run's files is a directory, or checkpoints/ a file."""
+    """Raises NoRun if the path of one of the run's files is a directory or a link, or checkpoints/
+    a file.
+    """
     for name in RUN_FILES:
-        if (path := run_dir / name).is_dir():
-            raise NoRun(
-                f"{path}: must be a file, which the run rewrites; got a directory. Move it away."
-            )
+        found = ""
+        if (path := run_dir / name).is_symlink():  # last.ckpt becomes previous.ckpt by its name
+            found = f"a link to {path.readlink()}. Replace it with a copy"
+        elif path.is_dir():
+            found = "a directory. Move it away"
+        if found:
+            raise NoRun(f"{path}: must be a file, which the run rewrites; got {found}.")
     if (folder := run_dir / "checkpoints").is_file():
         raise NoRun(
             f"{folder}: must be a directory, which holds the checkpoints; got a file. Move it away."

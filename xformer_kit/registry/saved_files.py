@@ -23,7 +23,10 @@ MAX_CELL = 40  # characters of a cell in a message
 # W&B links to a log in the user's cache, which nothing writes by this name.
 LINK_OF_WANDB = "wandb/*/logs/debug-core.log"
 # Files of a run that are written in place, thus also by their other names; others are replaced.
-IN_PLACE = {"train.log", "profile.txt", "trace.json", "sweep.csv"}
+IN_PLACE = (
+    *("train.log", "profile.txt", "trace.json", "sweep.csv"),
+    *("wandb_id.txt", "mlflow_id.txt", "pictures/*"),
+)
 Table = tuple[list[str], list[list[str]]]  # columns, rows
 
 
@@ -42,7 +45,7 @@ def check_stays_inside(directory: Path) -> None:
             found = f"a link to {os.readlink(path)}" if leads_out else ""
             if not found and is_special(path):
                 found = "a FIFO or a device"
-            if os.path.basename(path) in IN_PLACE and os.path.isfile(path) and not found:
+            if not found and os.path.isfile(path) and any(map(Path(path).match, IN_PLACE)):
                 found = "a hard link, another name of a file" * (os.stat(path).st_nlink > 1)
             if found:
                 raise config_error(

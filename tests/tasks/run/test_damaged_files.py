@@ -238,6 +238,27 @@ def test_a_directory_in_place_of_a_runs_file_is_one_message(begin, capsys, name)
     assert (folder / name / "mine").is_dir()
 
 
+@pytest.mark.parametrize("name", ["last", "previous", "best"])
+def test_a_checkpoint_that_is_a_link_is_refused(begin, capsys, name):
+    """A link that is renamed to previous.ckpt would lead to the newest checkpoint, and no good one
+    would be left of before.
+    """
+    _, folder = begin("run", "trainer.max_steps=2", "trainer.checkpoint_every=1")
+    checkpoints = folder / "checkpoints"
+    path = checkpoints / f"{name}.ckpt"
+    path.rename(checkpoints / "step_2.ckpt")
+    path.symlink_to("step_2.ckpt")
+    before = {at.name: at.read_bytes() for at in checkpoints.iterdir()}
+    capsys.readouterr()
+    assert resume_run(folder, max_steps=3) == 2
+    assert capsys.readouterr().err == (
+        f"{path}: must be a file, which the run rewrites; got a link to step_2.ckpt. Replace it"
+        " with a copy.\n"
+    )
+    assert {at.name: at.read_bytes() for at in checkpoints.iterdir()} == before
+    assert path.is_symlink()
+
+
 def test_a_file_in_place_of_checkpoints_is_one_message(begin, capsys):
     _, folder = begin("run", "trainer.max_steps=1")
     (folder / "summary.json").unlink()
@@ -286,10 +307,13 @@ def test_a_damaged_summary_has_the_command_that_rewrites_it(capsys, pool, conten
         now = json.loads((damaged / "summary.json").read_text())
         assert now["val/loss"] == json.loads(whole)["val/loss"]
     (damaged / "summary.json").unlink()
-    for make, remove in ((os.mkdir, os.rmdir), (os.mkfifo, os.unlink)):
+    for make, remove, first in (
+        (os.mkdir, os.rmdir, "Move it away"),
+        (os.mkfifo, os.unlink, "Remove it"),  # resume refuses a FIFO anywhere in the directory
+    ):
         make(damaged / "summary.json")
         assert fault(capsys, "compare", other, damaged).endswith(
-            f"Move it away, then write it again: xformer train resume={damaged}"
+            f"{first}, then write it again: xformer train resume={damaged}"
         )
         remove(damaged / "summary.json")
     assert "is not finished; it has no summary.json" in fault(capsys, "compare", other, damaged)
