@@ -41,6 +41,31 @@ def test_names_of_secrets(key, value, secret):
     assert [fault.path for fault in secret_faults(config)] == [key] * secret
 
 
+@pytest.mark.parametrize(
+    ("values", "value"),
+    [
+        ({"org": "${oc.env:ENTITY}"}, "of ${mine.org}"),
+        ({"org": "${oc.env:ENTITY}"}, "${.org}"),
+        ({"org": "${oc.env:ENTITY}"}, "${oc.select:mine.org}"),
+        ({"org": "${oc.env:ENTITY}"}, ["${..org}"]),
+        ({"org": "${oc.env:ENTITY}", "again": "${.org}"}, "${.again}"),
+        ({"of": {"org": "${oc.env:ENTITY}"}}, "${.of}"),
+    ],
+)
+def test_a_key_of_a_secret_is_followed_through_other_keys(monkeypatch, values, value):
+    monkeypatch.setenv("ENTITY", "us")
+    for key, paths in (("api_key", ["mine.api_key"]), ("other", [])):
+        config = {"mine": {**values, key: value}}
+        assert [fault.path for fault in secret_faults(config)] == paths
+
+
+def test_the_name_of_a_variable_is_resolved(monkeypatch):
+    monkeypatch.setenv("WHICH", "MY_API_KEY")
+    for text in ("${oc.env:${which}}", "${oc.env:MY_${part}_KEY}", "${oc.env:${oc.env:WHICH}}"):
+        config = {"which": "MY_API_KEY", "part": "API", "entity": text}
+        assert [fault.path for fault in secret_faults(config)] == ["entity"]
+
+
 def test_no_option_of_ours_has_the_name_of_a_secret():
     config = compose([], data=False)
     for group, registry in (GROUPS | NESTED_GROUPS | MAPPING_GROUPS).items():

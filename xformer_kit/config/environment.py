@@ -1,6 +1,11 @@
 """Values of a config that come from environment variables, `${oc.env:NAME}`."""
 
 import re
+from contextlib import suppress
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers import oc
 
 from xformer_kit.config.difference import flat
 from xformer_kit.registry import Fault, Faults, Node
@@ -12,7 +17,6 @@ NO_SECRET = {"monkey", "donkey", "turkey", "hockey", "jockey", "whiskey", "hotke
 NO_SECRET |= {"bypass", "compass", "surpass", "lowpass", "highpass", "bandpass"}
 OURS = re.compile(r"\btoken_(types|shift)\b")  # keys of the package
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-VARIABLE = re.compile(r"\$\{\s*oc\.env\s*:([^,}]*)")
 
 
 def secret_faults(config: Node) -> Faults:
@@ -22,7 +26,7 @@ def secret_faults(config: Node) -> Faults:
     config: before its interpolations are resolved.
     """
     for path, value in flat(config):
-        if isinstance(value, (str, list)) and (names := VARIABLE.findall(str(value))):
+        if "${" in str(value) and (names := _variables(config, path)):
             words = {
                 word.lower() for text in (OURS.sub("", path), *names) for word in WORD.findall(text)
             }
@@ -33,3 +37,24 @@ def secret_faults(config: Node) -> Faults:
                     got=value,
                     fix="Read it in a component of your own, with os.environ.",
                 )
+
+
+def _variables(config: Node, path: str) -> list[str]:
+    """Returns the names of the environment variables that are read when the value at a path is
+    resolved, also through other keys.
+    """
+    names: list[str] = []
+
+    def read(name: str, *default: str | None) -> str | None:
+        names.append(str(name))
+        return oc.env(name, *default)
+
+    OmegaConf.register_new_resolver("oc.env", read, replace=True)
+    try:
+        with suppress(OmegaConfBaseException):  # raised again when the whole config is resolved
+            value = OmegaConf.select(OmegaConf.create(config), path)
+            if OmegaConf.is_config(value):
+                OmegaConf.to_container(value, resolve=True)
+    finally:
+        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+    return names
