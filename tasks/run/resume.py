@@ -1,22 +1,25 @@
 """Resumes a run from its directory."""
 
+import sys
 from pathlib import Path
 
 from tasks import Config, Files, State
 from tasks.logging import summary
-from tasks.run import prolonged
+from tasks.run import prolonged, ranks
 from tasks.run.checkpoints import newest
 from tasks.run.exit_codes import Ended, NoRun
 from tasks.run.job import Job
 from tasks.run.start import COMPONENTS_ARGUMENT, train_in_processes
 from tasks.run.train import report_end
 from xformer_kit.config import check, config_hash, read_config
+from xformer_kit.config.loggers import as_loggers
 from xformer_kit.config.machine import run_faults
 from xformer_kit.config.run_directories import example_of_run
 from xformer_kit.config.saved import check_unchanged
 from xformer_kit.config.saved_run import read_run
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.command_lines import resume
+from xformer_kit.registry.printable import printable
 from xformer_kit.registry.saved_files import check_stays_inside
 from xformer_kit.study.run_key import run_key
 
@@ -47,9 +50,20 @@ def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = No
                 None if results is None or summary.has_steps_left(results) else results["stopped"]
             )
             prolonged.check_length(run_dir, saved, max_steps, stopped, components)
+        _note_server(config)
         return train_in_processes(config, Job(run_dir, components, max_steps=max_steps))
     except (Ended, ConfigError) as error:
         return report_end(error)
+
+
+def _note_server(config: Config) -> None:
+    """Prints the server that config.yaml names for the run's figures: the run may be somebody
+    else's.
+    """
+    uri = as_loggers(config["logger"]).get("mlflow", {}).get("tracking_uri")
+    if uri and ranks.rank() == 0:
+        line = f"The run's config.yaml names the server that receives its figures: {uri}"
+        print(printable(line), file=sys.stderr, flush=True)
 
 
 def _finished(run_dir: Path, config: Config, results: State, components: Files) -> str:

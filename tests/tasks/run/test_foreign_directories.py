@@ -115,6 +115,24 @@ def test_a_run_with_a_link_out_of_it_is_not_trained(run, tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_the_server_that_a_run_names_is_printed_before_it_is_used(
+    run, tmp_path, capsys, monkeypatch
+):
+    """It may be somebody else's, and receives the run's figures and the user's login."""
+    monkeypatch.setattr("tasks.run.resume.train_in_processes", lambda config, job: 0)
+    config = read_config(run)
+    for uri in ("http://host:5000", None):
+        copy = tmp_path / str(bool(uri))
+        shutil.copytree(run, copy)
+        logger = {"name": "mlflow", "tracking_uri": uri}
+        (copy / "config.yaml").write_text(config_yaml(config | {"logger": logger}))
+        assert resume_run(copy, max_steps=9) == 0
+        line = (
+            "The run's config.yaml names the server that receives its figures: http://host:5000\n"
+        )
+        assert capsys.readouterr().err == line * bool(uri)
+
+
 def test_a_hard_link_of_a_run_changes_no_file_outside(run, tmp_path):
     """Files that are written in place are refused; a lock is not written."""
     outside = tmp_path / "outside"
