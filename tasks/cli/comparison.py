@@ -21,7 +21,7 @@ from xformer_kit.config.saved import saved_components
 from xformer_kit.model.checkpoint import DamagedError, read
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
 from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean
-from xformer_kit.registry.command_lines import resume, xformer
+from xformer_kit.registry.command_lines import xformer
 from xformer_kit.registry.metric_names import PREFIX
 from xformer_kit.registry.user_path import user_path
 from xformer_kit.study.answer import Runs, StudyAnswer, answer
@@ -206,11 +206,11 @@ def _final_states(
         others[path] = f"is not finished{why}; it has no summary.json"
     if len(found) > 1 and required not in others:
         return found, [f"{path} {rule}, and is left out." for path, rule in others.items()]
-    fixes = {path: f"Leave it out, or go on with it: {resume(path, components)}" for path in others}
-    if len(found) > 1 and required is not None:
-        fixes[required] = f"The others are compared with it. {fixes[required]}"
-    faults = [Fault(str(path), rule, fix=fixes[path]) for path, rule in others.items()]
-    raise ConfigError(faults)
+    only_first = len(found) > 1
+    # It is not proposed to resume it, which is refused if its data were changed.
+    fix = f"{'The others are compared with it. ' * only_first}Name a finished run in its place."
+    refused = {path: rule for path, rule in others.items() if not only_first or path == required}
+    raise ConfigError(Fault(str(path), rule, fix=fix) for path, rule in refused.items())
 
 
 def _metrics(finished: Mapping[Path, Facts], requested: str | None) -> tuple[list[str], str]:

@@ -327,11 +327,11 @@ def test_impossible_comparisons_are_refused(capsys, pool):
     )
     (other / "config.yaml").write_text(config_yaml(config))
     (other / "summary.json").unlink()
-    assert (
-        f"{other}: is not finished; it has no summary.json. Leave it out, or go on with it: xformer"
-        f" train resume={other}" in fault(capsys, "compare", one, other)
-    )
-    assert fault(capsys, "compare", other, one, third).startswith(f"{other}: is not finished")
+    unfinished = f"{other}: is not finished; it has no summary.json."
+    fix = "Name a finished run in its place."
+    assert fault(capsys, "compare", one, other) == f"{unfinished} {fix}"
+    answer = fault(capsys, "compare", other, one, third)
+    assert answer == f"{unfinished} The others are compared with it. {fix}"
     page = output(capsys, "compare", one, other, third)[1]
     assert f"{other} is not finished; it has no summary.json, and is left out." in page.replace(
         "\n", " "
