@@ -6,6 +6,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +25,9 @@ from xformer_kit.inspect.style import (
     loss_limits,
     marker_places,
 )
-from xformer_kit.registry import Node, config_error, suggestion
+from xformer_kit.registry import ConfigError, Node, config_error, suggestion
 from xformer_kit.registry.command_lines import train
-from xformer_kit.registry.saved_files import read_columns
+from xformer_kit.registry.saved_files import read_columns, read_object
 from xformer_kit.registry.user_path import user_path
 
 MAX_POINTS = 60  # of a training metric; more are averaged, since each is of one batch
@@ -47,12 +48,15 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
     """Plots one panel per metric with one line per run; runs are labelled with the values in which
     their configs differ. Of a single run, train/loss and val/loss share a panel.
 
+    Only what the runs recorded is read: their data may have changed since.
+
     runs: directories; that of a sweep stands for its runs. metrics: columns of metrics.csv, such as
     `val/accuracy`; None for the losses, or the first metric if there are none. Training metrics are
     averaged over neighbouring records. A note below the panels names the runs without a row or a
     finite value of these metrics, and those that diverged, with the step: a loss above
-    `divergence_cap` is outside the axis. Raises ConfigError for a directory that is not a run, if
-    no run has values yet, and for a metric that no run has.
+    `divergence_cap` is outside the axis. It also says if runs with one config read different data.
+    Raises ConfigError for a directory that is not a run, if no run has values yet, and for a metric
+    that no run has.
     """
     paths = run_directories(runs)
     if not paths:
@@ -90,6 +94,7 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
         _missing_note([label for label, found in curves.items() if not found], "no row yet"),
         _missing_note(missing, f"no finite value of {' or '.join(panels)}"),
         *itertools.starmap(_divergence_note, panels.items()),
+        _data_note(paths),
     ]
     return _plot_panels(panels, styles, zoom=True, note="\n".join(filter(None, lines)), title=title)
 
@@ -151,7 +156,7 @@ def _labels(paths: Sequence[Path]) -> list[str]:
     """The values of each run's config that differ from the other runs'; if these labels are equal,
     empty or too long, the directories.
     """
-    configs = [dict(flat(hashed_config(read_config(path)))) for path in paths]
+    configs = _configs(paths)
     differences = differing(configs)
     labels = [
         ", ".join(
@@ -168,6 +173,24 @@ def _labels(paths: Sequence[Path]) -> list[str]:
     if not all(path.is_relative_to(here) for path in absolute):
         here = Path(os.path.commonpath([path.parent for path in absolute]))
     return [str(path.relative_to(here)) for path in absolute]
+
+
+def _configs(paths: Sequence[Path]) -> list[Node]:
+    """The flat config of each run, without what does not affect the results."""
+    return [dict(flat(hashed_config(read_config(path)))) for path in paths]
+
+
+def _data_note(paths: Sequence[Path]) -> str:
+    """A note if the runs read different data, by their summary.json, which their configs do not
+    tell; else empty.
+    """
+    recorded = set()
+    for path in paths:
+        with suppress(FileNotFoundError, ConfigError):  # not finished
+            recorded.add(read_object(path / "summary.json", {}).get("data_fingerprint"))
+    nodes = {key.partition(".")[0] for key in differing(_configs(paths))}
+    told = len(recorded - {None}) < 2 or nodes & {"data", "tokenizer"}
+    return "" if told else "Not all of these runs read the same data."
 
 
 def _by_quantity(panels: Mapping[str, list[StepCurve]]) -> dict[str, list[StepCurve]]:
