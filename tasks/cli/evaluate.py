@@ -114,12 +114,16 @@ def _evaluate_text(args: Any, config: Config) -> int:
     run = load_run(args, default="last")
     field = args.field or config["data"].get("text") or "text"
     metrics = text_likelihood(run, args.input, field, args.batch_size)
-    note = None
+    notes = []
     if unknown := metrics.get("unknown"):
-        note = f"{unknown:,} tokens are unknown words, which the tokenizer does not tell apart."
+        notes.append(
+            f"{unknown:,} tokens are unknown words, which the tokenizer does not tell apart."
+        )
+    if dropped := metrics.get("characters_dropped"):
+        notes.append(f"The tokenizer drops {dropped:,} characters that it has no token for.")
     data = {"run": str(run.path), "checkpoint": run.checkpoint, "input": args.input} | metrics
     name = "stdin" if args.input == "-" else args.input
-    return print_result(args, data, _print, run, metrics, f", {name}", note)
+    return print_result(args, data, _print, run, metrics, f", {name}", " ".join(notes))
 
 
 def _evaluate_answers(args: Any) -> int:

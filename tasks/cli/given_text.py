@@ -33,9 +33,12 @@ def is_json_lines(path: str) -> bool:
 
 
 @contextmanager
-def given_windows(path: str, field: str, config: Config, tokenizer: Tokenizer) -> Iterator[Windows]:
-    """A context with the windows of a text, as those of validation: data.valid_len or data.seq_len
-    tokens, the last one padded, so that every token after the first is predicted once.
+def given_windows(
+    path: str, field: str, config: Config, tokenizer: Tokenizer
+) -> Iterator[tuple[Windows, int]]:
+    """A context with (the windows of a text, the number of its characters without a token). The
+    windows are as those of validation: data.valid_len or data.seq_len tokens, the last one padded,
+    so that every token after the first is predicted once.
 
     path: text files as `files.find` finds them; files of JSON lines, whose field `field` is the
     text; or - for stdin. With data.documents, each line of JSON is a separate document. The ids are
@@ -58,7 +61,7 @@ def given_windows(path: str, field: str, config: Config, tokenizer: Tokenizer) -
                 fix="Give a longer text.",
             )
         seq_len = data.get("valid_len") or data["seq_len"]
-        yield Windows(
+        windows = Windows(
             file,
             tokenizer.dtype.str,
             tokens=counts["tokens"],
@@ -67,6 +70,7 @@ def given_windows(path: str, field: str, config: Config, tokenizer: Tokenizer) -
             pad=True,
             documents=counts.get("documents"),
         )
+        yield windows, counts["dropped"]
 
 
 def _plain_texts(path: str) -> Iterator[str]:

@@ -45,14 +45,14 @@ def validation_likelihood(run: Any, batch_size: int | None = None) -> State:
 
 def text_likelihood(run: Any, path: str, field: str, batch_size: int | None = None) -> State:
     """Returns loss, perplexity and, if every token is predicted, bits_per_byte of a text; the
-    numbers of its predicted `tokens` and of their `bytes`; and, if there are any, that of its
-    `unknown` tokens.
+    numbers of its predicted `tokens` and of their `bytes`; and, if there are any, those of its
+    `unknown` tokens and of the `characters_dropped`, for which there is no token.
 
     path, field: see `given_windows`, which raises ConfigError.
     """
     data, objective, device = run.config["data"], run.objective, device_of(run)
     seed = run.config["seed"] if data.get("seed") is None else data["seed"]
-    with given_windows(path, field, run.config, objective.tokenizer) as text:
+    with given_windows(path, field, run.config, objective.tokenizer) as (text, dropped):
         examples = Examples(text, objective.example, seed)
         rows = batch_size or micro_batch(run.config)[0] * data["seq_len"] // text.seq_len or 1
         every_token = objective.predicts_every_token
@@ -68,7 +68,8 @@ def text_likelihood(run: Any, path: str, field: str, batch_size: int | None = No
         unknown = sum(map(objective.tokenizer.count_unknown, pieces))
     counts = {"tokens": int(likelihood.tokens)}
     counts |= {"bytes": text.bytes} if every_token else {}
-    return likelihood.compute() | counts | ({"unknown": unknown} if unknown else {})
+    lost = {"unknown": unknown, "characters_dropped": dropped}
+    return likelihood.compute() | counts | {name: count for name, count in lost.items() if count}
 
 
 @contextmanager

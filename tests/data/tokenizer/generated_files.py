@@ -112,11 +112,11 @@ def tokenizer_files(draw):
         names += [left[:at] for left, _ in merged for at in range(1, len(left))]
     names = list(dict.fromkeys(names))
     numbers = {name: i for i, name in enumerate(names)}
-    unknown = draw(st.sampled_from(["<unk>", None])) if kind in ("BPE", "Unigram") else "<unk>"
+    unknown = draw(st.sampled_from(["<unk>", None])) if kind == "BPE" else "<unk>"
     if kind == "Unigram":
         scores = draw(st.sampled_from([-1.0, -3.0]))
         model = {
-            "unk_id": None if unknown is None else 0,
+            "unk_id": 0,
             "vocab": [[name, 0.0 if name in marked else scores - len(name)] for name in names],
             "byte_fallback": fallback,
         }

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.data.tokenizer.tokenizer_forms import BYTES, FORMS, PROSE, SPELLED, built
 from xformer_kit.data.tokenizer import Pretrained
 from xformer_kit.data.tokenizer.decoding_rule import decoding_rule
+from xformer_kit.registry import ConfigError
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",))) | st.text(" ab.\n")
 
@@ -45,6 +46,55 @@ def test_a_file_without_a_decoder_is_decoded_as_its_other_parts_state(pretrained
     if form == "suffix":
         data["model"]["end_of_word_suffix"] = None
         assert not Pretrained.read(json.dumps(data | {"decoder": None}), Path()).decodes
+
+
+FAMILIES = (("gpt2", "roberta_prefix"), ("llama", "gemma", "t5"), ("bert",), ("suffix",))
+
+
+@pytest.mark.parametrize("form", itertools.chain(*FAMILIES))
+def test_a_decoder_of_another_family_is_found(pretrained, form):
+    """A text that is decoded with the file's own decoder has the same letters and tokens."""
+    text = " quick brown"
+    assert pretrained[form].misread(text) is None
+    data = json.loads(pretrained[form].library.to_str())
+    for family in FAMILIES:
+        for other in family * (form not in family):
+            decoder = json.loads(pretrained[other].library.to_str())["decoder"]
+            one = Pretrained.read(json.dumps(data | {"decoder": decoder}), Path())
+            assert one.misread(text) == one.decode(one.encode(text)), other
+    assert pretrained[form].misread(" 漢") is None  # it has no token, or those of its bytes
+
+
+def test_a_space_at_the_start_is_not_doubled(pretrained):
+    """A space that a normalizer puts in front is put in front of a space, too."""
+    from tokenizers import normalizers
+
+    for normalizer in (None, normalizers.Prepend(" ")):
+        library = built("roberta_prefix")
+        library.normalizer = normalizer
+        one = Pretrained.read(library.to_str(), Path())
+        for text in ("stop", " stop", "  stop"):
+            assert one.decode(one.encode(text)) == text
+
+
+def test_a_unigram_without_unknown_token_is_refused(pretrained):
+    data = json.loads(pretrained["t5"].library.to_str())
+    data["model"]["unk_id"] = None
+    with pytest.raises(ConfigError) as refused:
+        Pretrained.read(json.dumps(data), Path())
+    assert str(refused.value) == (
+        "tokenizer: a tokenizer.json with a Unigram model must have its unk_id, without which the"
+        " library encodes no unknown character; got null. Set it to the id of a token for unknown"
+        " text."
+    )
+
+
+def test_a_space_of_sentencepiece_in_a_text_is_counted_with_its_bytes(pretrained):
+    """It is decoded as a space, since both are one token."""
+    text = "it▁stops ▁▁."
+    for form in SPELLED:
+        encoding = pretrained[form].encoding(text)
+        assert encoding.sizes.sum() == encoding.bytes == len(text.encode())
 
 
 def test_bytes_that_a_file_marks_as_special_are_text(pretrained):

@@ -51,6 +51,25 @@ def test_the_validation_text_has_the_validation_loss(capsys, begin, tmp_path, do
     assert one["loss"] == pytest.approx(found["loss"], rel=1e-5)
 
 
+def test_characters_without_a_token_are_counted(capsys, begin, tmp_path):
+    vocab = {letter: i for i, letter in enumerate("acehkmnost")}
+    file = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
+    file |= {"version": "1.0", "added_tokens": []}
+    file["pre_tokenizer"] = {"type": "WhitespaceSplit"}
+    file["model"] = {"type": "BPE", "vocab": vocab, "merges": []}
+    (tmp_path / "mine.json").write_text(json.dumps(file))
+    words = ["tokenizer=pretrained", f"tokenizer.path={tmp_path / 'mine.json'}"]
+    code, run = begin("own", *words, "trainer.max_steps=1")
+    assert code == 0
+    text = tmp_path / "own.txt"
+    text.write_text("the cat! sat? on the mat.")
+    assert evaluated(capsys, run, "--input", text)["characters_dropped"] == 3
+    _, out, _ = output(capsys, "evaluate", run, "--input", text)
+    assert "The tokenizer drops 3 characters that it has no token for." in " ".join(out.split())
+    text.write_text("the cat sat")
+    assert "characters_dropped" not in evaluated(capsys, run, "--input", text)
+
+
 def test_files_are_read_as_one_text(capsys, finished, tmp_path):
     """Also compressed ones."""
     first, second = "the cat sat on the mat\n" * 5, "and the dog did not\n" * 6

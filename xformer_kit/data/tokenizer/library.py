@@ -20,6 +20,7 @@ from xformer_kit.data.tokenizer.decoding_rule import (
     DecodingRule,
     decoding_rule,
     implied_decoder,
+    step_types,
     without_prefix,
 )
 from xformer_kit.data.tokenizer.encoding import Encoding
@@ -78,6 +79,14 @@ class LibraryTokenizer(Tokenizer):
         self.vocab_size = max(vocabulary.values(), default=-1) + 1
         unknown = self.model.get("unk_token")
         self.unknown_id = self.model.get("unk_id") if unknown is None else vocabulary.get(unknown)
+        if self.model["type"] == "Unigram" and self.unknown_id is None:
+            raise config_error(
+                "tokenizer",
+                "a tokenizer.json with a Unigram model must have its unk_id, without which the"
+                " library encodes no unknown character",
+                "null",
+                "Set it to the id of a token for unknown text.",
+            )
         self.bytes = self._byte_ids(vocabulary)
         special = special_names(data)
         self.special_ids = {i for i, token in self.added.items() if token["content"] in special}
@@ -92,7 +101,8 @@ class LibraryTokenizer(Tokenizer):
         encoded = without_specials(data)
         continuing, conditional = without_prefix(encoded, self.bytes is not None)
         # whether " a" and "a" have the same tokens
-        self.hides_space = conditional and self.spaced
+        prepends = "Prepend" in step_types(data, "normalizer")  # also to a text with a space
+        self.hides_space = conditional and self.spaced and not prepends
         # the tokenizer that encodes a text, and that of pieces of it after the first
         self._first = library if encoded is data else from_data(encoded)
         self._continuing = self._first if continuing == encoded else from_data(continuing)
@@ -233,6 +243,16 @@ class LibraryTokenizer(Tokenizer):
         """Whether each token begins a word, by its name; punctuation marks do."""
         names = (self.library.id_to_token(i) or "" for i in range(self.vocab_size))
         return np.array([not name.startswith(self.rule.inner_prefix) for name in names] + [True])
+
+    def misread(self, text: str) -> str | None:
+        """Returns what the decoder makes of a text in lower case if it has other letters or other
+        tokens; None if it has the same, or if a part of the text has no token.
+        """
+        ids, *_, dropped = self.encoding(text)
+        decoded = self.decode(ids)
+        same_letters = "".join(decoded.split()).lower() == "".join(text.split())
+        same = same_letters and np.array_equal(self.encode(decoded), ids)
+        return None if same or dropped or self.count_unknown(ids) else decoded
 
     def to_bytes(self, ids: Ids, continuation: bool = False) -> bytes:
         if self.rule is not None:
