@@ -7,6 +7,7 @@ from torch.profiler import ProfilerActivity, profile
 from xformer_kit import build, compose
 from xformer_kit.inspect.memory import cache_memory, micro_batch, training_memory
 from xformer_kit.model import loss
+from xformer_kit.norm.norms import RMSNorm
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
 
@@ -228,3 +229,23 @@ def test_the_first_chunks_of_a_loss_hold_what_all_of_them_hold(monkeypatch):
     found = training_memory(config, 20000)
     monkeypatch.setattr(loss, "FIRST_CHUNKS", 10**9)
     assert training_memory(config, 20000) == found
+
+
+def test_the_chunks_of_a_loss_are_those_of_the_runs_device(monkeypatch):
+    config = compose([*SMALL, "model.vocab_size=20000", "model.dim=16"])
+    monkeypatch.setattr(loss, "MIN_TOKENS_GPU", 1)
+    peaks = {}
+    for device in ("cpu", "cuda"):
+        monkeypatch.setattr("xformer_kit.inspect.memory._device", lambda config, at=device: at)
+        for chunk in (2**17, 2**20):
+            monkeypatch.setattr(loss, "CHUNK_GPU" if device == "cuda" else "CHUNK", chunk)
+            peaks[device, chunk] = training_memory(config, 20000).peak
+    assert peaks["cuda", 2**17] == peaks["cpu", 2**17] < peaks["cpu", 2**20] == peaks["cuda", 2**20]
+
+
+def test_a_component_may_have_a_tensor_of_its_file(monkeypatch):
+    """It is made when the file is imported, thus with values."""
+    config, table, forward = compose(SMALL), torch.ones(1), RMSNorm.forward
+    found = training_memory(config, 65)
+    monkeypatch.setattr(RMSNorm, "forward", lambda self, x: forward(self, x * table))
+    assert training_memory(config, 65).weights == found.weights

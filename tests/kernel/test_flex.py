@@ -197,16 +197,34 @@ def test_with_cuda_auto_uses_flex_instead_of_a_table(monkeypatch):
     assert sdpa.needs_table(context._replace(mask=Causal()), True)
 
 
-def test_without_compilation_sdpa_is_used_instead_of_flex(monkeypatch):
-    """Uncompiled, flex computes all scores, and torch prints a warning."""
-    slot = SimpleNamespace(device=torch.device("cuda"), shape=(1, 13))
+def on_cuda(length=13, mask="strided"):
+    slot = SimpleNamespace(device=torch.device("cuda"), shape=(1, length))
     there = Tokens(slot=slot, position=slot)
-    strided = MASKS.create({"name": "strided"})
-    context = AttentionContext(there, there, strided, place({"name": "none"}))
+    return AttentionContext(there, there, MASKS.create({"name": mask}), place({"name": "none"}))
+
+
+def sdpa_and_flex(monkeypatch):
+    """Both kernels, whose `prepare` returns the kernel, and `prepare` of SDPAOrFlex."""
     sdpa, flex = KERNELS["sdpa"](), KERNELS["flex"]()
     for kernel in (sdpa, flex):
         monkeypatch.setattr(kernel, "prepare", lambda *_, kernel=kernel: kernel)
-    choose = partial(SDPAOrFlex(sdpa, flex).prepare, context, HEADS, False, torch.float32)
+    return sdpa, flex, SDPAOrFlex(sdpa, flex).prepare
+
+
+def test_flex_is_used_only_for_a_table_of_several_queries_that_is_not_float64(monkeypatch):
+    sdpa, flex, prepare = sdpa_and_flex(monkeypatch)
+    assert prepare(on_cuda(), HEADS, False, torch.bfloat16) is flex
+    assert prepare(on_cuda(), HEADS, False, torch.float64) is sdpa
+    assert prepare(on_cuda(length=2), HEADS, False, torch.float32) is flex
+    assert prepare(on_cuda(length=1), HEADS, False, torch.float32) is sdpa
+    assert prepare(on_cuda(mask="causal"), HEADS, False, torch.float32) is sdpa
+    assert prepare(on_cuda(mask="causal"), HEADS, True, torch.float32) is flex
+
+
+def test_without_compilation_sdpa_is_used_instead_of_flex(monkeypatch):
+    """Uncompiled, flex computes all scores, and torch prints a warning."""
+    sdpa, flex, prepare = sdpa_and_flex(monkeypatch)
+    choose = partial(prepare, on_cuda(), HEADS, False, torch.float32)
     assert choose() is flex
     with uncompiled():
         assert choose() is sdpa

@@ -175,9 +175,9 @@ def test_metrics_that_differ_are_printed_with_their_difference(capfd, run, monke
     def train(arguments, output_to_stderr):
         (folder := run.parent / arguments[-1].partition("=")[2]).mkdir(parents=True)
         facts = json.loads((run / "summary.json").read_text())
-        (folder / "summary.json").write_text(
-            json.dumps(facts | {"val/loss": facts["val/loss"] * 1.5})
-        )
+        facts |= {"val/loss": facts["val/loss"] * 1.5, "val/new": 2.0}
+        del facts["val/perplexity"]
+        (folder / "summary.json").write_text(json.dumps(facts))
         return 0
 
     monkeypatch.setattr("tasks.cli.reproduction.train", train)
@@ -185,6 +185,12 @@ def test_metrics_that_differ_are_printed_with_their_difference(capfd, run, monke
     assert code == 1
     assert "off by" in next(line for line in out.splitlines() if line.startswith("val/loss: was "))
     assert "steps: 3, equal to the last digit" in out
+    code, out, _ = output(capfd, "reproduce", run, "--run", "--json")
+    facts, figures = json.loads((run / "summary.json").read_text()), json.loads(out)["figures"]
+    loss, perplexity = facts["val/loss"], facts["val/perplexity"]
+    assert (code, figures["val/loss"]) == (1, {"then": loss, "now": 1.5 * loss})
+    assert figures["val/perplexity"] == {"then": perplexity, "now": None}
+    assert figures["val/new"] == {"then": None, "now": 2.0}
     monkeypatch.setattr("tasks.cli.reproduction.train", lambda arguments, output_to_stderr: 3)
     assert output(capfd, "reproduce", run, "--run")[0] == 3
 
