@@ -52,7 +52,7 @@ def _variables(config: Node, path: str) -> list[str]:
     OmegaConf.register_new_resolver("oc.env", read, replace=True)
     try:
         with suppress(OmegaConfBaseException):  # raised again when the whole config is resolved
-            value = OmegaConf.select(OmegaConf.create(config), path)
+            value = OmegaConf.select(OmegaConf.create(dict(config)), path)
             if OmegaConf.is_config(value):
                 OmegaConf.to_container(value, resolve=True)
     finally:
