@@ -124,6 +124,7 @@ def test_only_config_imports_hydra(package):
         "xformer_kit/config/command_line.py",
         "xformer_kit/config/composition.py",
         "xformer_kit/config/config_files.py",
+        "xformer_kit/config/environment.py",
         "xformer_kit/config/glob_choices.py",
         "xformer_kit/config/flags.py",
         "xformer_kit/config/hydra_session.py",

@@ -48,15 +48,12 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
     """Plots one panel per metric with one line per run; runs are labelled with the values in which
     their configs differ. Of a single run, train/loss and val/loss share a panel.
 
-    Only what the runs recorded is read: their data may have changed since.
-
     runs: directories; that of a sweep stands for its runs. metrics: columns of metrics.csv, such as
     `val/accuracy`; None for the losses, or the first metric if there are none. Training metrics are
     averaged over neighbouring records. A note below the panels names the runs without a row or a
-    finite value of these metrics, and those that diverged, with the step: a loss above
-    `divergence_cap` is outside the axis. It also says if runs with one config read different data.
-    Raises ConfigError for a directory that is not a run, if no run has values yet, and for a metric
-    that no run has.
+    finite value of these metrics, those that diverged, with the step (a loss above `divergence_cap`
+    is outside the axis), and that runs with one config read different data. Raises ConfigError for
+    a directory that is not a run, if no run has values yet, and for a metric that no run has.
     """
     paths = run_directories(runs)
     if not paths:
