@@ -20,7 +20,7 @@ from xformer_kit.config.to_overrides import to_same_architecture
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model.build import build_model
 from xformer_kit.model.checkpoint import DamagedError, read
-from xformer_kit.model.lora import ADAPTERS, merged_state
+from xformer_kit.model.lora import ADAPTERS, adapter_paths, merged_state
 from xformer_kit.model.transfer import PATH, Transfer, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error, format_value
@@ -94,12 +94,14 @@ def _source(config: Config) -> tuple[Path, Path, Config, State, dict[str, Tensor
         raise config_error("init_from.run", f"{file} is damaged ({error})", fix=fix) from None
     weights = {**state["state_dict"], **(state.get("average") or {})}
     if rank := (lora := saved.get("lora") or {}).get("rank"):
-        weights = merged_state(weights, (lora.get("alpha") or rank) / rank)
+        with torch.device("meta"):
+            paths = adapter_paths(build_model(saved, 1))
+        weights = merged_state(weights, paths, (lora.get("alpha") or rank) / rank)
     return run, file, saved, state, weights
 
 
 def _adapters(model: Any) -> list[str]:
-    return [name for name in model.state_dict() if name.rpartition(".")[2] in ADAPTERS]
+    return [f"{path}.{name}" for path in adapter_paths(model) for name in ADAPTERS]
 
 
 def _with_architecture(faults: Sequence[Fault], config: Config, run: str) -> Faults:

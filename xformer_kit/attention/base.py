@@ -1,6 +1,6 @@
 """The base class of attentions, and their registry."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,22 +21,22 @@ from xformer_kit.registry import (
     nearest_values,
 )
 from xformer_kit.registry.traits import AttentionTraits
+from xformer_kit.tensors.parameters import Statement, hidden
 
 
 class Attention(nn.Module):
     """Base of all attentions.
 
-    residual: name of the matrix that writes to the residual stream, if it has one.
-    no_gradient: names of parameters whose gradient is always zero, e.g. a key's bias under softmax.
+    parameter_info: descriptions of its parameters, see xformer_kit/tensors/parameters.py.
     computes: what it needs of its kernel: `scores`; `recurrence`, the steps of a state; or
     `mixture`: it mixes tokens without either.
     bounded: whether it supports at most model.max_len tokens.
     """
 
-    residual = "o"
-    no_gradient: tuple[str, ...] = ()
     computes = "scores"
     bounded = False
+
+    parameter_info: Mapping[str, Statement] = {"v": hidden(values=True), "o": hidden(writes=True)}
 
     def forward(
         self,

@@ -11,6 +11,7 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections
 from xformer_kit.registry import Fault, above, at_least, in_range
+from xformer_kit.tensors.parameters import hidden, vector
 
 
 @ATTENTIONS.register("differential", also_called=("diff", "diff_attn", "differential_transformer"))
@@ -26,6 +27,17 @@ class Differential(Attention):
 
     start: Tensor
     output_scale: Tensor  # 1 - start
+
+    parameter_info = {
+        "q": hidden("heads*2*head_dim", "dim"),
+        "k": hidden("kv_heads*2*head_dim", "dim"),
+        "k.bias": vector("kv_heads*2*head_dim", bias=True, null=True),
+        "v": hidden("kv_heads*2*head_dim", "dim", values=True),
+        "o": hidden("dim", "heads*2*head_dim", writes=True),
+        "lambda_q": vector("2", "head_dim", shared=True),
+        "lambda_k": vector("2", "head_dim", shared=True),
+        "weight": vector("2*head_dim", shared=True),
+    }
 
     def __init__(
         self,
@@ -63,7 +75,6 @@ class Differential(Attention):
 
     fused_maps: FusedProjections | None = None
     fusible = ("q", "k", "v")
-    no_gradient = ("k.bias",)
 
     @classmethod
     def traits(cls, options, dim):
@@ -93,7 +104,8 @@ class Differential(Attention):
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
     ) -> Tensor | None:
-        return 0.1 * torch.randn(shape, generator=generator) if name.startswith("lambda") else None
+        drawn = name in ("lambda_q", "lambda_k")
+        return 0.1 * torch.randn(shape, generator=generator) if drawn else None
 
     def split(self, x: Tensor) -> Tensor:
         """(b, t, h * 2 * d) -> (b, 2 * h, t, d): the first halves of all heads, then the second."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.registry import Fault, Registry
+from xformer_kit.tensors.parameters import Statement, Within, hidden, vector
 
 GateInput = Literal["input", "output", "both"]
 Activation = Literal["sigmoid", "silu"]
@@ -21,6 +22,8 @@ class Gate(nn.Module):
     """Base of all gates. Override `before`, which changes the input of the output projection, or
     `after`, which changes its output.
     """
+
+    parameter_info: Mapping[str, Statement] = {}
 
     def before(self, x: Tensor, out: Tensor) -> Tensor:
         """x (b, t, dim), the attention's input, and out (b, t, h, e), the output of its heads ->
@@ -54,6 +57,8 @@ class ConstantGate(Gate):
     arXiv:2110.09456).
     """
 
+    parameter_info = {"weight": vector("heads")}
+
     def __init__(self, heads: int):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(heads))
@@ -86,6 +91,16 @@ class TokenGate(Gate):
     bias: initial c; None for no bias.
     rank_options: rank and middle, of `make_linear`.
     """
+
+    parameter_info = {
+        "input": hidden("out", "dim"),
+        "output": hidden("out", "heads*v_head_dim"),
+        "input.reduce": hidden("rank", "dim", shared=True),
+        "output.reduce": hidden("rank", "heads*v_head_dim"),
+        "input.expand": hidden("out", "rank"),
+        "output.expand": hidden("out", "rank"),
+        "bias": vector("out", bias=True),
+    }
 
     def __init__(
         self,
@@ -147,6 +162,8 @@ class HeadGate(TokenGate):
     4.2).
     """
 
+    parameter_info = {"": Within({"out": "heads"})}
+
     def __init__(
         self,
         dim: int,
@@ -172,6 +189,8 @@ class ElementGate(TokenGate):
     rank: W = A B, where A has this many columns. With activation=silu, silu(x W) * o is a GLU
     (Shazeer, 2020, arXiv:2002.05202, eq. 6).
     """
+
+    parameter_info = {"": Within({"out": "heads*v_head_dim"})}
 
     def __init__(
         self,
@@ -205,6 +224,8 @@ class ProjectedGate(TokenGate):
     # Paper: the gate and the gated vector are computed from the query too.   Here: with of=both the
     # gate is computed from the attention's input, of which the query is a projection; the gated
     # vector is computed only from o.
+
+    parameter_info = {"": Within({"out": "dim"})}
 
     def __init__(
         self,

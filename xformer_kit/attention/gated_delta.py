@@ -13,6 +13,7 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.model.tokens import expand_heads
 from xformer_kit.registry import Fault, above, at_least
+from xformer_kit.tensors.parameters import Within, hidden, vector
 
 
 @ATTENTIONS.register(
@@ -30,6 +31,22 @@ class GatedDelta(Recurrent):
     = sigmoid(x B). Groups of v_heads / heads value heads share queries and keys. Without `decay`
     alpha is 1: DeltaNet (Yang et al., 2024, arXiv:2406.06484).
     """
+
+    parameter_info = {
+        "q": hidden("heads*head_dim", "dim"),
+        "k": hidden("heads*head_dim", "dim"),
+        "v": hidden("v_heads*v_head_dim", "dim", values=True),
+        "beta": hidden("v_heads", "dim"),
+        "o": hidden("dim", "v_heads*v_head_dim", writes=True),
+        "q_conv": Within({"channels": "heads*head_dim"}),
+        "k_conv": Within({"channels": "heads*head_dim"}),
+        "v_conv": Within({"channels": "v_heads*v_head_dim"}),
+        "alpha": hidden("v_heads", "dim"),
+        "log_rate": vector("v_heads"),
+        "step": vector("v_heads"),
+        "gate": hidden("v_heads*v_head_dim", "dim", values=True),
+        "weight": vector("v_head_dim", shared=True),
+    }
 
     def __init__(
         self,

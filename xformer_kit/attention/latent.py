@@ -15,6 +15,7 @@ from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections, is_plain
 from xformer_kit.model.tokens import AttentionContext, Tokens, scaled_products
 from xformer_kit.registry import Fault, above, at_least, in_range
+from xformer_kit.tensors.parameters import Within, hidden, vector
 
 
 class LatentKV(NamedTuple):
@@ -41,6 +42,19 @@ class Latent(Attention):
     operations, generation attends to c with the queries q K^T, and multiplies the result by V (the
     absorbed form, at the end of section 2.1.2).
     """
+
+    parameter_info = {
+        "q_down": hidden("q_rank", "dim", shared=True),
+        "q_norm": Within({"channels": "q_rank"}, shared=True),
+        "kv_down": hidden("kv_rank", "dim", shared=True),
+        "kv_norm": Within({"channels": "kv_rank"}, shared=True),
+        "k_rope": hidden("rope_head_dim", "dim", shared=True),
+        # Without rotation it adds the same number to all scores of a row.
+        "k_rope.bias": vector("rope_head_dim", bias=True, null=True, shared=True),
+        "k": hidden("heads*head_dim", "kv_rank"),
+        "v": hidden("heads*v_head_dim", "kv_rank", values=True),
+        "o": hidden("dim", "heads*v_head_dim", writes=True),
+    }
 
     def __init__(
         self,
@@ -71,6 +85,7 @@ class Latent(Attention):
         self.q_down = nn.Linear(dim, q_rank, bias) if q_rank else None
         self.q_norm = norm(q_rank) if q_rank else None
         self.q = nn.Linear(q_rank or dim, heads * (self.head_dim + self.rope_head_dim), False)
+        self.parameter_info = {"q": hidden("heads*q_head_dim", "q_rank" if q_rank else "dim")}
         self.kv_down = nn.Linear(dim, self.kv_rank, bias)
         self.kv_norm = norm(self.kv_rank)
         self.k_rope = nn.Linear(dim, self.rope_head_dim, bias) if self.rope_head_dim else None
@@ -83,8 +98,6 @@ class Latent(Attention):
         self.fusible = ("q_down" if q_rank else "q", "kv_down", *rope)
 
     fused_maps: FusedProjections | None = None
-    # Without rotation it adds the same number to all scores of a row.
-    no_gradient = ("k_rope.bias",)
 
     @classmethod
     def traits(cls, options, dim):

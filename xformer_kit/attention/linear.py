@@ -13,6 +13,7 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Fault, Unused, above, at_least
+from xformer_kit.tensors.parameters import hidden
 
 FeatureMap = Literal["elu", "relu", "softmax", "taylor", "identity"]
 
@@ -54,6 +55,13 @@ class Kernelized(Recurrent):
     rotates_last = False
     normalise = True
     features: int
+
+    parameter_info = {
+        "q": hidden("heads*head_dim", "dim"),
+        "k": hidden("heads*head_dim", "dim"),
+        "v": hidden("heads*v_head_dim", "dim", values=True),
+        "o": hidden("dim", "heads*v_head_dim", writes=True),
+    }
 
     def __init__(
         self,

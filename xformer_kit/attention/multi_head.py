@@ -27,6 +27,7 @@ from xformer_kit.registry import (
     format_value,
     in_range,
 )
+from xformer_kit.tensors.parameters import Within, hidden, vector
 
 Scale = float | Literal["by_layer"] | None
 
@@ -103,6 +104,19 @@ class MultiHead(Attention):
     0.
     """
 
+    # Without rotation, biases of keys add one number to all scores of a row, which does not change
+    # its softmax: their gradient may be zero.
+    parameter_info = {
+        "q": hidden("heads*head_dim", "dim"),
+        "k": hidden("kv_heads*head_dim", "dim"),
+        "k.bias": vector("kv_heads*head_dim", bias=True, null=True),
+        "v": hidden("kv_heads*v_head_dim", "dim", values=True),
+        "o": hidden("dim", "heads*v_head_dim", writes=True),
+        "q_norm": Within({"channels": "head_dim"}, shared=True),
+        "k_norm": Within({"channels": "head_dim", "heads": "kv_heads"}, True, null_biases=True),
+        "v_norm": Within({"channels": "v_head_dim", "heads": "kv_heads"}, shared=True),
+    }
+
     def __init__(
         self,
         dim: int,
@@ -143,11 +157,6 @@ class MultiHead(Attention):
         self.k_norm = norms.of_key(self.kv_heads, self.head_dim)
         self.norm_before_rotation = self.k_norm is not None and not norms.after
         self.norm_after_rotation = norms.after
-        # Without rotation, biases of keys add one number to all scores of a row, which does not
-        # change its softmax: their gradient may be zero.
-        names = [] if self.k_norm is None else [name for name, _ in self.k_norm.named_parameters()]
-        biases = (f"k_norm.{name}" for name in names if name.endswith("bias"))
-        self.no_gradient = ("k.bias", *biases)
 
     def _add_scale(self, scale: Scale, default: float, depth: int) -> None:
         self.factor = scale if isinstance(scale, (int, float)) else default

@@ -22,6 +22,7 @@ from xformer_kit.registry import (
     independent_check,
     nearest_values,
 )
+from xformer_kit.tensors.parameters import Within, vector
 
 Norm = Callable[[int], nn.Module]
 
@@ -31,6 +32,8 @@ class EachHead(nn.ModuleList):
     R+).
     """
 
+    parameter_info = {"": Within(shared=False)}
+
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([norm(head) for norm, head in zip(self, x.unbind(1), strict=True)], 1)
 
@@ -39,6 +42,8 @@ class OverProjection(nn.Module):
     """One norm over the channels of all heads (OLMo 2: Walsh et al., 2025, arXiv:2501.00656,
     section 3.3.2).
     """
+
+    parameter_info = {"norm": Within({"channels": "heads*channels"}, shared=False)}
 
     def __init__(self, norm: nn.Module):
         super().__init__()
@@ -51,6 +56,8 @@ class OverProjection(nn.Module):
 
 class OverGroups(nn.Module):
     """A norm over each of `groups` equal groups of channels, which share its weights."""
+
+    parameter_info = {"norm": Within({"channels": "channels_of_group"})}
 
     def __init__(self, norm: nn.Module, groups: int):
         super().__init__()
@@ -77,6 +84,8 @@ class ScaledDirection(Direction):
     """x / |x| times a learned scale of each head (Henry et al., 2020, arXiv:2010.04245, where all
     heads share one).
     """
+
+    parameter_info = {"weight": vector("heads", shared=False)}
 
     def __init__(self, heads: int, groups: int = 1):
         super().__init__(groups)

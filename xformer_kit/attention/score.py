@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Context, Fault, Options, Registry, above
+from xformer_kit.tensors.parameters import vector
 
 
 class Score(nn.Module):
@@ -102,6 +103,8 @@ class SoftmaxScore(Score):
     learned number of the head) (gpt-oss, arXiv:2508.10925, section 2). plus_one: c = 1, so that
     all weights of a head may be near 0 (Miller, 2023, "Attention is off by one").
     """
+
+    parameter_info = {"sink": vector("heads")}
 
     def __init__(
         self,

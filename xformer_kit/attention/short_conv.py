@@ -4,11 +4,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xformer_kit.tensors.parameters import vector
+
 
 class ShortConvolution(nn.Module):
     """y_t = sum_j w_j x_{t-j} in each channel, j = 0, ..., width - 1, over the real tokens of a
     document. The last column of `weight` is w_0.
     """
+
+    parameter_info = {"weight": vector("channels", "tokens")}
 
     def __init__(self, channels: int, width: int):
         super().__init__()

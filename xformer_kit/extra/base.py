@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Fault, Options, Registry
+from xformer_kit.tensors.parameters import Statement, Within
 
 State = tuple[Tensor, ...]  # tensors of the residual stream, each (b, t, dim)
 Branch = Callable[[Tensor], Tensor]  # a sublayer of which only the input is free
@@ -53,6 +54,8 @@ class Extra(nn.Module):
 
     layer_class: "type[Extra] | None" = None
     predictions: Sequence[Prediction] = ()
+
+    parameter_info: Mapping[str, Statement] = {"": Within({"channels": "dim"})}
 
     def add_blocks(self, block: Callable[[int], nn.Module]) -> None:
         """Called once, with a function that returns a new block like that of layer `depth`, with

@@ -8,12 +8,14 @@ from torch.nn import functional as F
 
 from xformer_kit.extra.base import EXTRAS, Extra, first_calls
 from xformer_kit.registry import Fault
+from xformer_kit.tensors.parameters import embedding
 
 
 class TokenFactors(nn.Module):
     """x * weight[ids]."""
 
-    no_decay = ("weight",)  # factors around 1, which should not decay to 0
+    # Factors around 1, which should not decay to 0.
+    parameter_info = {"weight": embedding("vocab", "dim", decays=False)}
 
     def __init__(self, vocab_size: int, dim: int):
         super().__init__()

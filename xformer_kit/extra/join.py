@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from xformer_kit.extra.base import Extra
 from xformer_kit.registry import Context, Fault, Options
+from xformer_kit.tensors.parameters import vector
 
 JoinForm = Literal["factor", "matrix"]
 
@@ -27,6 +28,8 @@ class Join(nn.Module):
     """a x + b y with two learned numbers, 1 and 0 at the start; or x + [x, y] W with W (2 dim,
     dim), 0 at the start, for streams x and y (b, t, dim). At the start the result is x.
     """
+
+    parameter_info = {"weight": vector("2")}
 
     def __init__(self, dim: int, form: JoinForm):
         super().__init__()

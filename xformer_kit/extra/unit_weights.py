@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from xformer_kit.extra.base import EXTRAS, Extra
-from xformer_kit.model.initialise import owned_parameters, residual_names
+from xformer_kit.tensors.parameters import owned_parameters, parameter_table
 
 
 @EXTRAS.register("unit_weights", also_called=("normalized_weights",))
@@ -28,13 +28,15 @@ def unit_weights(model: nn.Module) -> None:
     that reads the stream, each column of a matrix that writes to it. Other parameters, and those
     that are frozen, do not change.
     """
-    modules = dict(model.named_modules())
-    dim, writes = model.dim, set(residual_names(modules.items()))
-    for name, parameter, owner in owned_parameters(modules):
-        if parameter.ndim < 2 or not parameter.requires_grad or not name.endswith("weight"):
+    table = parameter_table(model)
+    for own in owned_parameters(dict(model.named_modules())):
+        info, parameter = table[own.name], own.parameter
+        if info.role == "vector" or not info.axes or not parameter.requires_grad:
             continue
-        reads = parameter.shape[-1] == dim or isinstance(owner, nn.Embedding)
-        axis = -2 if name in writes else -1 if reads else None
+        reads = info.axes[-1] == "dim" or (
+            info.role == "embedding" and info.axes[-1] == "embed_dim"
+        )
+        axis = -2 if info.writes else -1 if reads else None
         if axis is not None:
             length = torch.linalg.vector_norm(parameter, dim=axis, keepdim=True)
             parameter.div_(length.clamp(min=torch.finfo(length.dtype).tiny))

@@ -7,6 +7,7 @@ from torch import nn
 
 from xformer_kit.extra.base import EXTRAS, Extra, first_calls
 from xformer_kit.registry import Fault
+from xformer_kit.tensors.parameters import hidden, vector
 
 Mix = Literal["fixed", "learned", "token"]
 
@@ -17,6 +18,8 @@ class MixedValues(Extra):
 
     mix is None for a layer whose only attention is the first one and is called once.
     """
+
+    parameter_info = {"gate": hidden("kv_heads", "dim"), "factors": vector("2")}
 
     def __init__(self, mix: Mix | None, dim: int, kv_heads: int):
         super().__init__()

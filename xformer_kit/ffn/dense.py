@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from xformer_kit.registry import (
     in_range,
     independent_check,
 )
+from xformer_kit.tensors.parameters import Statement, Within, hidden, vector
 
 Report = dict[str, Tensor]
 
@@ -29,7 +30,12 @@ Report = dict[str, Tensor]
 class FFN(nn.Module):
     """Base of all feed-forward networks."""
 
-    residual = "down"  # the matrix that writes to the residual stream, if there is one
+    # Those of the matrices, by their names; a network without one of them ignores it.
+    parameter_info: Mapping[str, Statement] = {
+        "gate": hidden(values=True),
+        "up": hidden(values=True),
+        "down": hidden(writes=True),
+    }
 
     def forward(self, x: Tensor, tokens: Tokens = UNKNOWN) -> tuple[Tensor, Report]:
         """x (b, t, dim), tokens of (b, t) -> the output, of the same shape, and a report.
@@ -145,6 +151,8 @@ def check_width(options, context):
 class Scales(nn.ParameterList):
     """A learned factor for each channel of each input projection, 1 at the start."""
 
+    parameter_info = {name: vector("width") for name in ("0", "1")}
+
     def __init__(self, maps: int, width: int):
         super().__init__(torch.ones(width) for _ in range(maps))
 
@@ -169,6 +177,13 @@ class Dense(FFN):
     scales: Scales | None
     dropout: float
     factors: tuple[float, ...] = ()  # of `scales`, one for each input projection
+
+    parameter_info: Mapping[str, Statement] = {
+        "gate": hidden("width", "dim", values=True),
+        "up": hidden("width", "dim", values=True),
+        "down": hidden("dim", "width", writes=True),
+        "inner_norm": Within({"channels": "width"}),
+    }
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -321,6 +336,8 @@ class GLU(Dense):
     With `scales` it is (act(x G * s_v sqrt(dim)) * (x U * s_u)) D (nGPT: Loshchilov et al., 2024,
     arXiv:2410.01131, eq. 20 and 21), for extra=unit_weights; experts share s_u and s_v.
     """
+
+    parameter_info = {"up": hidden("width", "dim", values=True, gated=True)}
 
     def __init__(
         self,

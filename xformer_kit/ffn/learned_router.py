@@ -1,5 +1,6 @@
 """Base of routers with learned logits."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch.nn import functional as F
 
 from xformer_kit.ffn.routes import Router
 from xformer_kit.registry import at_least
+from xformer_kit.tensors.parameters import Statement, hidden, vector
 
 
 class LearnedRouter(Router):
@@ -18,6 +20,11 @@ class LearnedRouter(Router):
     z_loss: factor of the mean over tokens of log(sum_i exp(logit_i))^2, which keeps logits small
     (ST-MoE: Zoph et al., 2022, arXiv:2202.08906, eq. 5).
     """
+
+    parameter_info: Mapping[str, Statement] = {
+        "weight": hidden("experts", "dim"),
+        "bias": vector("experts", bias=True),
+    }
 
     def __init__(self, dim: int, experts: int, bias: bool, z_loss: float):
         super().__init__(experts)

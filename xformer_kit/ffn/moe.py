@@ -12,6 +12,7 @@ from xformer_kit.ffn.router import SoftmaxRouter
 from xformer_kit.ffn.routes import Router, Routes
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.registry import Fault, Registry, at_least
+from xformer_kit.tensors.parameters import Within, hidden
 
 # The kinds of experts. Their width is an option of the mixture.
 EXPERTS = Registry(
@@ -37,19 +38,12 @@ class ExpertLinear(nn.Module):
     out).
     """
 
+    first_axes = ("experts",)  # before those of a linear map for all tokens
+
     def __init__(self, experts: int, into: int, out: int, bias: bool):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(experts, out, into))
         self.bias = nn.Parameter(torch.zeros(experts, out)) if bias else None
-        self.no_decay = ("bias",) if bias else ()
-
-    def initial(
-        self, name: str, shape: tuple[int, ...], generator: torch.Generator
-    ) -> Tensor | None:
-        """Zeros for the bias, although it has two axes; the matrices are initialised by the init,
-        which uses the last two axes.
-        """
-        return torch.zeros(shape) if name == "bias" else None
 
     def forward(self, rows: Tensor, routes: Routes) -> Tensor:
         """(rows, in) -> (rows, out), sorted by expert."""
@@ -99,6 +93,11 @@ class MixtureOfExperts(FFN):
             "the choice of experts is not continuous, and rounding to 8 bits can change the order"
             " of two close scores"
         )
+    }
+
+    parameter_info = {
+        "shared": Within({"width": "shared*width"}),
+        "shared_gate": hidden("1", "dim"),
     }
 
     def __init__(

@@ -25,6 +25,7 @@ from xformer_kit.registry import (
     at_least,
     independent_check,
 )
+from xformer_kit.tensors.parameters import hidden, vector
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,10 @@ class TokenChoice(LearnedRouter):
             "correction_bias", None if correction is None else torch.zeros(experts)
         )
         if self.logits_unused:
-            self.no_gradient = ("weight", "bias")
+            self.parameter_info = {
+                "weight": hidden("experts", "dim", null=True),
+                "bias": vector("experts", bias=True, null=True),
+            }
 
     @classmethod
     def check(cls, options, context):

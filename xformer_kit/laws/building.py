@@ -22,11 +22,12 @@ from xformer_kit.laws.composition import (
     with_model_options,
 )
 from xformer_kit.laws.registry import law
-from xformer_kit.model.initialise import placement_gains, residual_names
+from xformer_kit.model.initialise import parameter_places
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import KINDS, model_plan
 from xformer_kit.registry import REQUIRED, Node
+from xformer_kit.tensors.parameters import parameter_table
 
 _sampled: ContextVar[bool] = ContextVar("sampled comparisons", default=False)
 
@@ -60,9 +61,9 @@ def initial_weights(composition: Composition) -> None:
     changed = tensors(initial_model(other_seed))
     if all(torch.equal(value, changed[name]) for name, value in initial.items()):
         raise composition.broken("another seed gives the same weights")
-    gains = set(placement_gains(model))
+    scaled = _scaled(model)
     for overrides, other in _other_configs(config):
-        _compare_initial(composition, initial, gains, initial_model(other), overrides)
+        _compare_initial(composition, initial, scaled, initial_model(other), overrides)
 
 
 def _other_configs(config: Node) -> Iterator[tuple[str, Node]]:
@@ -108,16 +109,14 @@ def sampled_comparisons() -> Iterator[None]:
 def _compare_initial(
     composition: Composition,
     initial: dict[str, Tensor],
-    gains: set[str],
+    scaled: set[str],
     other: Model,
     overrides: str,
 ) -> None:
     """Raises LawBroken if a parameter of the other model does not start as that of the same name
-    and shape. `gains`: names of the parameters whose size a placement changes.
+    and shape. `scaled`: names of the parameters whose size another component may change.
     """
-    # Divided by the number of residual matrices, which a component may change, or multiplied by the
-    # gains of a placement.
-    scaled = {*residual_names(other.named_modules())} | gains | set(placement_gains(other))
+    scaled = scaled | _scaled(other)
     for name, value in other.named_parameters():
         if name not in initial or initial[name].shape != value.shape:
             continue
@@ -126,6 +125,19 @@ def _compare_initial(
             expected = expected * (value.norm() / expected.norm())
         if not (torch.equal(expected, value) or torch.allclose(expected, value, rtol=1e-5, atol=0)):
             raise composition.broken(f"{name} starts elsewhere with {overrides}")
+
+
+def _scaled(model: Model) -> set[str]:
+    """Names of the matrices that are divided by the number of residual matrices, which a component
+    may change, or multiplied by the gain of a placement.
+    """
+    table, places = parameter_table(model), parameter_places(model)
+    return {
+        name
+        for name, parameter in model.named_parameters()
+        if table[name].writes
+        or (table[name].values and parameter in places and places[parameter].gain != 1)
+    }
 
 
 @law("residual multiplier")

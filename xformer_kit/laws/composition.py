@@ -330,7 +330,7 @@ def randomise(model: nn.Module, seed: int = 1) -> None:
             factor, shift = (0.3 * draw).exp().to(parameter.dtype), 0.3 * draw.to(parameter.dtype)
             parameter.copy_(torch.where(parameter == 0, shift, parameter * factor))
         else:
-            embedding = name.split(".")[0].endswith("embed")
+            embedding = name in ("embed.weight", "source_embed.weight")
             std = 0.3 if embedding else 0.7 * parameter.shape[-1] ** -0.5
             parameter.copy_(draw * std * WEIGHT_SCALES[seed])
 

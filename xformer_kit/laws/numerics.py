@@ -26,6 +26,7 @@ from xformer_kit.laws.sequence import CUT, ROWS, SOURCE_CUT, SOURCE_ROWS, packed
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.parameters import parameter_table
 
 # Each token sees itself and the one before it.
 WINDOW = MASKS.create({"name": "sliding_window", "window": 2})
@@ -268,7 +269,7 @@ def precision(composition: Composition) -> None:
 @law("gradients")
 def gradients(composition: Composition) -> None:
     """Every parameter is in the graph of every step; gradients are finite, and not zero unless a
-    component names the parameter in `no_gradient`. No buffer is written in forward.
+    component describes the parameter as `null`. No buffer is written in forward.
 
     Parameters with a zero gradient are checked again with larger and with smaller weights, because
     an activation with a kink may be constant or linear on all tokens, so that a bias before it, or
@@ -381,7 +382,5 @@ def _stacks(model: Model) -> list[Any]:
 
 
 def without_gradient(model: nn.Module) -> Iterator[str]:
-    """Yields the parameters whose gradient is always zero by their component's mathematics."""
-    for path, module in model.named_modules():
-        for name in getattr(module, "no_gradient", ()):
-            yield f"{path}.{name}"
+    """Yields the parameters whose gradient may be zero by their component's mathematics."""
+    yield from (name for name, info in parameter_table(model).items() if info.null)

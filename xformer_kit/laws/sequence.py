@@ -225,9 +225,13 @@ def nothing(composition: Composition) -> None:
         raise NotApplicable("an attention has a mask of its own")
     model = hidden.model()
     outputs: list[Tensor] = []  # largest value of each attention
-    for name, module in model.named_modules():
-        if name.startswith(composition.stacks[-1]) and name.endswith(("attn.o", "attn_2.o")):
-            module.register_forward_pre_hook(lambda _, args: outputs.append(args[0].abs().max()))
+    for block in model.stack.named_blocks.values():
+        for name, attention in block.attentions().items():
+            output: Any = getattr(attention, "o", None)
+            if name not in block.cross_attentions and output is not None:
+                output.register_forward_pre_hook(
+                    lambda _, args: outputs.append(args[0].abs().max())
+                )
     logits = composition.all_logits(model)
     if not logits.isfinite().all():
         raise composition.broken("tokens that see nothing have logits that are not finite")

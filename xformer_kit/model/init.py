@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.registry import Fault, Registry, above
+from xformer_kit.tensors.parameters import ParameterInfo
 
 
 class Matrix(NamedTuple):
@@ -15,22 +16,17 @@ class Matrix(NamedTuple):
 
     name: str
     shape: tuple[int, ...]
-    looked_up: bool  # whether its rows are looked up: embeddings, learned positions
+    info: ParameterInfo
     # number of matrices that write to the residual stream of its stack; 0 if it is none of them
-    writes: int
+    writes: int = 0
     gain: float = 1.0  # factor of its standard deviation, set by the placement around it
-    gated: bool = False  # whether its output is multiplied by that of a matrix `gate`
+    stack: str = ""  # name of its stack; empty outside of stacks
+    layer: int | None = None  # index of its block in the stack, from 0; None outside of blocks
 
     @property
-    def stack(self) -> str:
-        """Name of its stack; of a matrix outside of stacks, of its module."""
-        return self.name.split(".")[0]
-
-    @property
-    def layer(self) -> int | None:
-        """Index of its block in the stack, from 0; None outside of blocks."""
-        _, block, *_ = self.name.split(".")
-        return int(block) if block.isdigit() else None
+    def looked_up(self) -> bool:
+        """Whether its rows are looked up: embeddings, learned positions."""
+        return self.info.role == "embedding"
 
 
 class Init:
@@ -143,9 +139,9 @@ class Llama(Init):
         self.by_layer = depth == "layer"
 
     def std(self, matrix):
-        if matrix.name == "head.weight":
+        if matrix.info.role == "head":
             return self.dim**-0.5
-        if matrix.looked_up or not (matrix.writes or matrix.gated):
+        if matrix.looked_up or not (matrix.writes or matrix.info.gated):
             return super().std(matrix)
         layers = self.stacks[matrix.stack]
         if self.by_layer and matrix.layer is not None:

@@ -6,22 +6,13 @@ parameters. Numbers are drawn on the CPU in fp32, for every device and dtype of 
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from xformer_kit.model.init import Init, Matrix
-
-WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.", "module.")
-
-
-def canonical(name: str) -> str:
-    """A parameter's name without the prefixes of wrappers (torch.compile, checkpointing, FSDP)."""
-    for wrapper in WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name
+from xformer_kit.tensors.parameters import owned_parameters, parameter_table
 
 
 def generator(seed: int, name: str) -> torch.Generator:
@@ -30,12 +21,18 @@ def generator(seed: int, name: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
-def residual_names(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[str]:
-    """Names of the matrices that write to the residual stream, from a model's named_modules()."""
-    for path, module in modules:
-        name = getattr(module, "residual", "")
-        if name and hasattr(module, name):
-            yield f"{path}.{name}.weight"
+class Place(NamedTuple):
+    """Where a parameter is.
+
+    stack: name of its stack; empty outside of stacks. layer: index of its block; None outside of
+    the stack's own blocks. calls: number of layers that use its block. gain: factor of the
+    placement on the standard deviation of matrices with `values`.
+    """
+
+    stack: str = ""
+    layer: int | None = None
+    calls: int = 1
+    gain: float = 1.0
 
 
 @torch.no_grad()
@@ -46,69 +43,42 @@ def initialise(model: Any, seed: int, init: Init) -> None:
     A module's method `initial(name, shape, generator) -> Tensor | None` takes precedence for its
     own parameters, unless it returns None.
     """
-    modules = dict(model.named_modules())
-    writes = _residual_writes(modules)
-    gains = placement_gains(model)
-    owned = list(owned_parameters(modules))
-    gates = (name for name, _, _ in owned if name.endswith(".gate.weight"))
-    gated = {f"{name.removesuffix('.gate.weight')}.up.weight" for name in gates}
-    for name, parameter, owner in owned:
-        shape = tuple(parameter.shape)
-        initial = getattr(owner, "initial", None)
-        value = initial and initial(name.rsplit(".", 1)[-1], shape, generator(seed, name))
-        if value is None and parameter.ndim >= 2:
-            looked_up = isinstance(owner, nn.Embedding) or getattr(owner, "looked_up", False)
-            more = writes.get(name, 0), gains.get(name, 1.0), name in gated
-            value = init.draw(Matrix(name, shape, looked_up, *more), generator(seed, name))
-        elif value is None and name.endswith("bias"):
+    table, places = parameter_table(model), parameter_places(model)
+    owned = list(owned_parameters(dict(model.named_modules())))
+    writes: Counter[str] = Counter()  # to the residual stream of each stack
+    for own in owned:
+        place = places.get(own.parameter, Place())
+        writes[place.stack] += place.calls * table[own.name].writes
+    for own in owned:
+        info, place = table[own.name], places.get(own.parameter, Place())
+        draw, shape = generator(seed, own.name), tuple(own.parameter.shape)
+        initial = getattr(own.module, "initial", None)
+        value = initial and initial(own.key, shape, draw)
+        if value is None and info.bias:
             value = torch.zeros(shape)
+        elif value is None and own.parameter.ndim >= 2:
+            number, gain = info.writes * writes[place.stack], place.gain if info.values else 1.0
+            matrix = Matrix(own.name, shape, info, number, gain, place.stack, place.layer)
+            value = init.draw(matrix, draw)
         if value is not None:
-            parameter.copy_(value)
+            own.parameter.copy_(value)
 
 
-def owned_parameters(
-    modules: Mapping[str, nn.Module],
-) -> Iterator[tuple[str, nn.Parameter, nn.Module]]:
-    """Yields every parameter once: canonical name, parameter and its module. It takes the modules
-    of `named_modules()`, so that building a model traverses them once.
+def parameter_places(model: Any) -> dict[nn.Parameter, Place]:
+    """Returns where each parameter of a stack is. A block that several layers share counts once per
+    layer, a block of an extra not at all.
     """
-    seen: set[int] = set()
-    for path, module in modules.items():
-        for key, parameter in module._parameters.items():
-            if parameter is not None and id(parameter) not in seen:
-                seen.add(id(parameter))
-                yield canonical(f"{path}.{key}" if path else key), parameter, module
-
-
-def _residual_writes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
-    """Name of a matrix that writes to the residual stream -> number of writes to the stream of its
-    stack. A block that several layers share counts once per layer, a block of an extra not at all.
-    """
-    num_calls: dict[str, Any] = {
-        path: module.num_calls for path, module in modules.items() if hasattr(module, "num_calls")
-    }
-    stacks: dict[str, str] = {}
-    writes: Counter[str] = Counter()  # by stack
-    for name in residual_names(modules.items()):
-        stacks[name] = stack = name.split(".", 1)[0]
-        calls = (n for path, n in num_calls.items() if name.startswith(f"{path}."))
-        writes[stack] += next(calls, 1)
-    return {name: writes[stack] for name, stack in stacks.items()}
-
-
-def placement_gains(model: Any) -> dict[str, float]:
-    """Parameter name -> factor on its initial standard deviation, from the placements' `gains`."""
-    gains: dict[str, float] = {}
-    for stack in model.names:
-        for path, block in model.get_submodule(stack).named_blocks.items():
+    places: dict[nn.Parameter, Place] = {}
+    for name in model.names:
+        stack = model.get_submodule(name)
+        places |= dict.fromkeys(stack.parameters(), Place(name))
+        layers = {block: layer for layer, block in enumerate(stack.blocks)}
+        for block in stack.named_blocks.values():
+            place = Place(name, layers.get(block), block.num_calls)
+            places |= dict.fromkeys(block.parameters(), place)
             for names, placement in zip(
                 block.sublayer_groups, block.placement.values(), strict=True
             ):
-                for matrix, gain in placement.gains().items():
-                    gains |= {
-                        f"{stack}.{path}.{sublayer}.{parameter}": gain
-                        for sublayer in names
-                        for parameter, _ in getattr(block, sublayer).named_parameters()
-                        if f".{parameter}".endswith(f".{matrix}.weight")  # also of an expert
-                    }
-    return gains
+                for parameter in (p for sub in names for p in getattr(block, sub).parameters()):
+                    places[parameter] = place._replace(gain=placement.value_gain)
+    return places

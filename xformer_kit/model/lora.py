@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from xformer_kit.ffn.moe import ExpertLinear, expert_products
 from xformer_kit.ffn.routes import Routes
 from xformer_kit.model.initialise import generator
+from xformer_kit.tensors.parameters import ParameterInfo, hidden, parameter_table
 
 ADAPTERS = ("lora_a", "lora_b")
 DEFAULT_MAPS = ("q", "v")  # as in section 4.2
@@ -84,7 +85,6 @@ class LoRAExperts(Adapter, ExpertLinear):  # type: ignore[misc]
 
     def __init__(self, base: ExpertLinear, rank: int, alpha: float, dropout: float):
         self._adapt(base, rank, alpha, dropout)
-        self.no_decay = base.no_decay
 
     def forward(self, rows: Tensor, routes: Routes) -> Tensor:
         """(rows, in) -> (rows, out), sorted by expert."""
@@ -147,6 +147,7 @@ def add_adapters(model: nn.Module, lora: Mapping[str, Any], seed: int) -> None:
     trained parameters. A is drawn from U(-1 / sqrt(in), 1 / sqrt(in)).
     """
     model.requires_grad_(False)
+    table = parameter_table(model)
     words = lora["of"] or DEFAULT_MAPS
     replaced: dict[int, Adapter] = {}
     for parent, name, path in list(linear_maps(model)):
@@ -161,8 +162,17 @@ def add_adapters(model: nn.Module, lora: Mapping[str, Any], seed: int) -> None:
                 bound = 1 / math.sqrt(new.lora_a.shape[-1])
                 draw = torch.rand(new.lora_a.shape, generator=generator(seed, f"{path}.lora_a"))
                 new.lora_a.copy_((2 * draw - 1) * bound)
+            new.parameter_info = _adapter_info(table[f"{path}.weight"])
             replaced[id(base)] = new
         setattr(parent, name, replaced[id(base)])
+
+
+def _adapter_info(weight: ParameterInfo) -> dict[str, ParameterInfo]:
+    """The descriptions of A and B, from that of W."""
+    if weight.axes is None:
+        return {}
+    *first, out, into = weight.axes
+    return {"lora_a": hidden(*first, "rank", into), "lora_b": hidden(*first, out, "rank")}
 
 
 @torch.no_grad()
@@ -177,11 +187,19 @@ def merge(model: nn.Module) -> nn.Module:
     return model
 
 
-def merged_state(state: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Returns a state_dict with the adapters added to the weights; scale: alpha / rank."""
-    merged = {n: t for n, t in state.items() if n.rpartition(".")[2] not in ADAPTERS}
-    for name, b in state.items():
-        path, _, key = name.rpartition(".")
-        if key == "lora_b":
-            merged[f"{path}.weight"] = state[f"{path}.weight"] + scale * b @ state[f"{path}.lora_a"]
+def adapter_paths(model: nn.Module) -> list[str]:
+    """The paths of the linear maps with adapters."""
+    return [path for path, module in model.named_modules() if isinstance(module, Adapter)]
+
+
+def merged_state(
+    state: Mapping[str, Tensor], paths: Collection[str], scale: float
+) -> dict[str, Tensor]:
+    """Returns a state_dict with the adapters of these maps added to the weights; scale: alpha /
+    rank.
+    """
+    merged = dict(state)
+    for path in paths:
+        a, b = (merged.pop(f"{path}.{name}") for name in ADAPTERS)
+        merged[f"{path}.weight"] = state[f"{path}.weight"] + scale * b @ a
     return merged

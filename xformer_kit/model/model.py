@@ -17,6 +17,14 @@ from xformer_kit.model.stack import Stack
 from xformer_kit.model.stack_cache import empty_cache
 from xformer_kit.model.tokens import Tokens, checked_ids, table_rows
 from xformer_kit.registry import config_error
+from xformer_kit.tensors.parameters import (
+    ParameterInfo,
+    Statement,
+    Within,
+    embedding,
+    hidden,
+    vector,
+)
 
 
 class Encoded(NamedTuple):
@@ -73,6 +81,22 @@ class Model(nn.Module):
         extras: Any = self.stack.extra.values()
         self.predictions = [prediction for extra in extras for prediction in extra.predictions]
         self.head = head(embed)
+        self.parameter_info = self._parameter_info(embed.embedding_dim, self.head.weight.shape[1])
+
+    def _parameter_info(self, embed_dim: int, head_dim: int) -> dict[str, Statement]:
+        """Descriptions of the embeddings and the head. embed_dim, head_dim: channels of both."""
+        embedded, read = ("dim" if n == self.dim else "embed_dim" for n in (embed_dim, head_dim))
+        return {
+            "embed": embedding("vocab", embedded),
+            "source_embed": embedding("vocab", embedded),
+            "token_type": embedding("types", embedded),
+            "head.weight": ParameterInfo("head", ("vocab", read)),
+            "head.bias": vector("vocab", bias=True),
+            "head.scales": vector("vocab"),
+            "head.transform": hidden(read, "dim"),
+            "head.transform.dense": hidden(read, "dim"),
+            "head.transform.norm": Within({"channels": read}),
+        }
 
     def constrain(self) -> None:
         """Applies the extras' constraints to the parameters, initially and after each step."""

@@ -17,6 +17,7 @@ from xformer_kit.model.tokens import AttentionContext, Tokens, has_gap, order_wi
 from xformer_kit.placement import Placement, State
 from xformer_kit.position import Position
 from xformer_kit.registry import config_error
+from xformer_kit.tensors.parameters import Within, hidden
 
 if TYPE_CHECKING:
     from xformer_kit.plan import AttentionGroup, StackPlan
@@ -63,6 +64,14 @@ class Stack(nn.Module):
         self.norm = norm
         self.embed_norm = embed_norm
         self.project = project
+        embedded = "embed_dim" if isinstance(project, nn.Linear) else "dim"
+        tables = (name for name, encoding in position.items() if "embed" in encoding.enters)
+        self.parameter_info = {
+            "norm": Within({"channels": "dim"}),
+            "embed_norm": Within({"channels": embedded}),
+            "project": hidden("dim", "embed_dim"),
+            **{f"position.{name}": Within({"dim": embedded}) for name in tables},
+        }
         self.extra = nn.ModuleDict(extras)
         self.max_len = plan.max_len
         # where a position encoding acts: rotate, bias, scores, ...

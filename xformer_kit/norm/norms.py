@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import Fault, Registry, above, at_least
+from xformer_kit.tensors.parameters import vector
 
 NORMS = Registry("norm", caller_arguments=("dim",))
 
@@ -26,6 +27,8 @@ class LayerNorm(nn.Module):
     Without bias it is the norm of MPT and Cohere, without both that of OLMo (Groeneveld et al.,
     2024, arXiv:2402.00838, section 2.1).
     """
+
+    parameter_info = {"weight": vector("channels"), "bias": vector("channels", bias=True)}
 
     def __init__(
         self,
@@ -66,6 +69,8 @@ class RMSNorm(nn.Module):
     the same. Without a weight it is the norm of Qin et al., 2023 (SRMSNorm of TransNormerLLM:
     arXiv:2307.14995), and of nanochat.
     """
+
+    parameter_info = {"weight": vector("channels"), "offset": vector("channels")}
 
     def __init__(
         self,
@@ -216,8 +221,14 @@ class PointwiseNorm(nn.Module):
     initial values of further learned numbers.
     """
 
+    parameter_info = {
+        "weight": vector("channels"),
+        "bias": vector("channels", bias=True),
+    }
+
     def __init__(self, dim: int, bias: bool, **initial: float):
         super().__init__()
+        self.parameter_info = dict.fromkeys(initial, vector("1"))
         for name, start in initial.items():
             setattr(self, name, nn.Parameter(torch.full((1,), float(start))))
         self.weight = nn.Parameter(torch.ones(dim))

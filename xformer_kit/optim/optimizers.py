@@ -8,26 +8,23 @@ import torch
 from torch import nn
 
 from xformer_kit.registry import Context, Fault, Options, Registry
+from xformer_kit.tensors.parameters import canonical, parameter_table
 
 OPTIMIZERS = Registry("optim", caller_arguments=("model", "fused"), base=torch.optim.Optimizer)
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Returns two groups for an optimizer: parameters with two or more axes, which decay, and
-    vectors and scalars, which do not.
+    """Returns two groups for an optimizer: parameters that decay, and those that do not, by the
+    table of parameters (xformer_kit/tensors/parameters.py).
 
-    Embeddings decay; gains and biases do not. A module exempts its own matrices from decay by its
-    attribute `no_decay: tuple[str, ...]`. A tied parameter occurs once, a frozen one not at all,
-    and an empty group is omitted. The order is that of the model; "params" holds (name, parameter),
-    so the optimizer keeps the names as "param_names".
+    Unless a module states otherwise, parameters with two or more axes decay, also embeddings; gains
+    and biases do not. A tied parameter occurs once, a frozen one not at all, and an empty group is
+    omitted. The order is that of the model; "params" holds (name, parameter), so the optimizer
+    keeps the names as "param_names".
     """
-    exempt = {
-        id(module.get_parameter(name))
-        for module in model.modules()
-        for name in getattr(module, "no_decay", ())
-    }
+    table = parameter_table(model)
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    decays = {name: p.ndim >= 2 and id(p) not in exempt for name, p in trained}
+    decays = {name: table[canonical(name)].decays for name, _ in trained}
     groups: list[dict[str, Any]] = [
         {
             "params": [(name, p) for name, p in trained if decays[name] is choice],

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Fault, Options, Registry, Unused
+from xformer_kit.tensors.parameters import Statement, Within
 
 State = tuple[Tensor, ...]  # tensors of the residual stream, each (b, t, dim)
 Sublayer = Callable[[Tensor], Tensor]  # a sublayer as a function of its input only
@@ -23,6 +24,8 @@ class Placement(nn.Module):
     """
 
     final_norm = True
+
+    parameter_info: Mapping[str, Statement] = {"": Within({"channels": "dim"})}
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
@@ -70,11 +73,10 @@ class Placement(nn.Module):
         """The stack's output; `norm` is the final norm, or the identity."""
         return norm(state[0])
 
-    def gains(self) -> dict[str, float]:
-        """Factors of the initial standard deviation of a sublayer's matrices, by the name of the
-        matrix in its module, such as "v" or "down"; 1 for all others.
-        """
-        return {}
+    @property
+    def value_gain(self) -> float:
+        """Factor of the initial standard deviation of the sublayers' matrices with `values`."""
+        return 1.0
 
 
 # dim: channels of the residual stream; norm: a function without arguments that creates a norm.

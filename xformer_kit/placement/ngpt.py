@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.placement.base import PLACEMENTS, Placement
 from xformer_kit.registry import above
+from xformer_kit.tensors.parameters import vector
 
 
 def unit(x: Tensor) -> Tensor:
@@ -17,6 +18,8 @@ class Step(nn.Module):
     """alpha * (unit(y) - x): a step from x towards y. The parameter starts at `scale` and alpha =
     start / scale * |parameter| at `start`.
     """
+
+    parameter_info = {"weight": vector("dim")}
 
     def __init__(self, dim: int, start: float, scale: float):
         super().__init__()

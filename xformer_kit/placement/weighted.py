@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 from xformer_kit.registry import above
+from xformer_kit.tensors.parameters import vector
 
 
 def deepnorm_factors(stack: str, stacks: Mapping[str, int]) -> tuple[float, float]:
@@ -58,8 +59,9 @@ class DeepNorm(Placement):
         (x,) = state
         return (self.norm(self.alpha * x + total([f(x) for f in sublayers])),)
 
-    def gains(self):
-        return dict.fromkeys(("v", "o", "gate", "up", "down"), self.beta)
+    @property
+    def value_gain(self):
+        return self.beta
 
     def extra_repr(self):
         return f"alpha={self.alpha:.4g}, beta={self.beta:.4g}"
@@ -69,6 +71,8 @@ class ChannelScale(nn.Module):
     """weight * x, with a learned factor for each channel of x [..., dim]; all are `start` at
     first.
     """
+
+    parameter_info = {"weight": vector("dim")}
 
     def __init__(self, dim: int, start: float):
         super().__init__()

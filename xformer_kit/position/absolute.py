@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from xformer_kit.model.tokens import table_rows
 from xformer_kit.position.base import POSITIONS, Position, SinusoidPosition
 from xformer_kit.registry import at_least
+from xformer_kit.tensors.parameters import embedding
 
 FIX = "Give smaller ones, or build the model with a larger model.max_len."
 
@@ -23,7 +24,7 @@ class LearnedPosition(Position):
     """
 
     breaks = {"shift": "a row belongs to a place in the text"}
-    looked_up = True
+    parameter_info = {"weight": embedding("positions", "dim")}
     bounded = True
 
     def __init__(

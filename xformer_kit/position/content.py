@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from xformer_kit.model.tokens import AttentionContext, expand_heads, scaled_products
 from xformer_kit.position.base import POSITIONS, Position, SinusoidPosition, positions_are_slots
 from xformer_kit.registry import Fault, at_least
+from xformer_kit.tensors.parameters import Within, embedding, hidden, vector
 
 
 def token_distances(context: AttentionContext) -> Tensor:
@@ -32,7 +33,7 @@ class Shaw(Position):
     (table 3) and is left out.
     """
 
-    looked_up = True
+    parameter_info = {"weight": embedding("positions", "head_dim")}
 
     def __init__(
         self,
@@ -62,6 +63,12 @@ class TransformerXL(SinusoidPosition):
 
     u, v and the projection W are learned for each head. The length is unlimited.
     """
+
+    parameter_info = {
+        "r": hidden("heads*head_dim", "dim"),
+        "u": vector("heads", "head_dim"),
+        "v": vector("heads", "head_dim"),
+    }
 
     def __init__(
         self,
@@ -123,7 +130,7 @@ class Disentangled(Position):
     # Paper: the third term has Qr[j - i].   Here, as in the released code and checkpoints: Qr[i -
     # j].
 
-    looked_up = True
+    parameter_info = {"weight": embedding("positions", "dim"), "norm": Within({"channels": "dim"})}
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position.base import POSITIONS, Position
 from xformer_kit.registry import Fault, Unused, above, at_least
+from xformer_kit.tensors.parameters import embedding
 
 
 def at_least_fp32(x: Tensor) -> Tensor:
@@ -86,7 +87,8 @@ class T5(Position):
     length is unlimited.
     """
 
-    looked_up = learned = True
+    learned = True
+    parameter_info = {"weight": embedding("positions", "heads")}
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from xformer_kit.attention import check_heads
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Unused, above, at_least
+from xformer_kit.tensors.parameters import hidden, vector
 from xformer_kit.zoo.attn._whole_text import WholeTextAttention, text_rows
 
 
@@ -15,7 +16,14 @@ class LandmarkAttention(WholeTextAttention):
 
     enters = ("embed", "rotate")
     cross_reason = "computes means over all queries, also later ones, which a decoder must not see"
-    no_gradient = ("k.bias",)
+
+    parameter_info = {
+        "q": hidden("heads*head_dim", "dim"),
+        "k": hidden("heads*head_dim", "dim"),
+        "k.bias": vector("heads*head_dim", bias=True, null=True),
+        "v": hidden("heads*head_dim", "dim", values=True),
+        "o": hidden("dim", "heads*head_dim", writes=True),
+    }
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from xformer_kit.attention import (
 )
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Unused, at_least
+from xformer_kit.tensors.parameters import hidden
 
 
 @ATTENTIONS.register(
@@ -42,6 +43,12 @@ class Compositional(MultiHead):
             "scale": 0.3,
         }
     ]
+
+    parameter_info = {
+        "v": hidden("retrievals*v_head_dim", "dim", values=True, shared=True),
+        "choice_q": hidden("heads*choice_dim", "dim"),
+        "choice_k": hidden("choice_dim", "v_head_dim", shared=True),
+    }
 
     def __init__(
         self,

@@ -17,10 +17,13 @@ from xformer_kit.attention import (
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import Fault, above
+from xformer_kit.tensors.parameters import vector
 
 
 class CosineScale(nn.Module):
     """x / |x| over head_dim, times a learned factor of each head, min(exp(log_factor), largest)."""
+
+    parameter_info = {"log_factor": vector("heads", shared=False)}
 
     def __init__(self, heads: int, start: float, largest: float):
         super().__init__()

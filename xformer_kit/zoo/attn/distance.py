@@ -19,6 +19,7 @@ from xformer_kit.attention import (
 )
 from xformer_kit.kernel import Kernel, expand_heads
 from xformer_kit.registry import Fault
+from xformer_kit.tensors.parameters import vector
 
 LARGEST = 2.0**15  # about the largest number in fp16
 
@@ -36,7 +37,8 @@ class Distance(MultiHead):
     # projections, and no bound.
 
     variants = [{"bias": True, "scale": 0.3, "score": {"name": "softmax", "sinks": True}}]
-    no_gradient = ()
+    # The keys' bias changes distances to queries by different amounts.
+    parameter_info = {"k.bias": vector("kv_heads*head_dim", bias=True)}
 
     def __init__(
         self,
@@ -61,7 +63,6 @@ class Distance(MultiHead):
             projections=Projections(bias),
             weights=WeightOptions(scale, score, dropout=dropout),
         )
-        self.no_gradient = ()  # the keys' bias changes distances to queries by different amounts
 
     @classmethod
     def traits(cls, options, dim):

@@ -16,6 +16,7 @@ from xformer_kit.attention import (
 from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.position import positions_are_slots
 from xformer_kit.registry import Fault, above, at_least
+from xformer_kit.tensors.parameters import hidden, vector
 
 # powers of e between the largest factor and the largest number, for products with queries and
 # gradients
@@ -49,7 +50,16 @@ class Lambda(Attention):
     }
     computes = "mixture"
     bounded = True
-    no_gradient = ("k.bias",)  # the same factor above and below in the softmax over tokens
+
+    parameter_info = {
+        "q": hidden("heads*head_dim", "dim"),
+        "k": hidden("head_dim", "dim", shared=True),
+        # The same factor above and below in the softmax over tokens.
+        "k.bias": vector("head_dim", bias=True, null=True, shared=True),
+        "v": hidden("v_head_dim", "dim", values=True, shared=True),
+        "o": hidden("dim", "heads*v_head_dim", writes=True),
+        "places": vector("positions", "head_dim", shared=True),
+    }
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from xformer_kit.attention import ATTENTIONS, KeyValueCache, check_heads
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import above, at_least, in_range
+from xformer_kit.tensors.parameters import hidden
 from xformer_kit.zoo.attn._whole_text import (
     BREAKS,
     TextRows,
@@ -45,6 +46,13 @@ class Linformer(WholeTextAttention):
     }
     enters = ("embed", "rotate")
     bounded = True
+
+    parameter_info = {
+        "q": hidden("heads*head_dim", "dim"),
+        "k": hidden("heads*head_dim", "dim"),
+        "v": hidden("heads*head_dim", "dim", values=True),
+        "o": hidden("dim", "heads*head_dim", writes=True),
+    }
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from xformer_kit.attention import ATTENTIONS, no_autocast, to_fp32
 from xformer_kit.kernel import Kernel, scaled_products
 from xformer_kit.registry import Fault, at_least
+from xformer_kit.tensors.parameters import vector
 from xformer_kit.zoo.attn._landmarks import LandmarkAttention
 from xformer_kit.zoo.attn._whole_text import BREAKS, all_pairs_context
 
@@ -32,6 +33,8 @@ class Nystrom(LandmarkAttention):
 
     variants = [{"landmarks": 4, "conv": 3, "bias": True, "scale": 0.2}]
     breaks = BREAKS | {"symmetry": "segments depend on the order of the tokens"}
+
+    parameter_info = {"filter": vector("heads", "tokens")}
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from xformer_kit.attention import (
 )
 from xformer_kit.kernel import Kernel, Reference, scaled_products
 from xformer_kit.registry import Fault, at_least
+from xformer_kit.tensors.parameters import embedding
 
 BETWEEN_TOKENS = ("inverted", "selective")  # scores that are undefined for keys without a token
 
@@ -32,7 +33,10 @@ class LearnedKeys(nn.Module):
     # Paper: M_k and M_v are drawn as wide as 1, and scaled.   Here: both are drawn as embeddings
     # are.
 
-    looked_up = True
+    parameter_info = {
+        "k": embedding("kv_heads", "keys", "head_dim"),
+        "v": embedding("kv_heads", "keys", "v_head_dim"),
+    }
 
     def __init__(self, kv_heads: int, count: int, head_dim: int, v_head_dim: int):
         super().__init__()

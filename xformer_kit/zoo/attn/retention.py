@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from xformer_kit.attention import ATTENTIONS, Recurrent, StateCache, check_heads, to_fp32
 from xformer_kit.kernel import Kernel, Recurrence, segments
 from xformer_kit.registry import above, at_least
+from xformer_kit.tensors.parameters import hidden
 
 
 @ATTENTIONS.register("retention", also_called=("retnet", "multi_scale_retention", "msr"))
@@ -25,6 +26,14 @@ class Retention(Recurrent):
 
     # a first token is a sign, but for eps
     variants = [{"heads": 2, "head_dim": 6, "decay": "spaced", "eps": 0.01}]
+
+    parameter_info = {
+        "q": hidden("heads*head_dim", "dim"),
+        "k": hidden("heads*head_dim", "dim"),
+        "v": hidden("heads*v_head_dim", "dim", values=True),
+        "gate": hidden("heads*v_head_dim", "dim", values=True),
+        "o": hidden("dim", "heads*v_head_dim", writes=True),
+    }
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.norm import NORMS
 from xformer_kit.registry import above
+from xformer_kit.tensors.parameters import vector
 
 
 @NORMS.register("scale", also_called=("scale_norm", "scalenorm"))
@@ -16,7 +17,8 @@ class ScaleNorm(nn.Module):
     g starts at sqrt(dim), where it equals an RMS norm of weight 1.
     """
 
-    no_gradient = ("weight",)  # if another norm follows, of queries or after a sublayer
+    # Zero if another norm follows, of queries or after a sublayer.
+    parameter_info = {"weight": vector("1", null=True)}
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement
 from xformer_kit.registry import at_least, at_most
+from xformer_kit.tensors.parameters import hidden, vector
 
 
 @PLACEMENTS.register(
@@ -27,7 +28,16 @@ class GatedStreams(Placement):
     """
 
     variants = [{"streams": 3, "rank": 5}]
-    no_decay = ("read",)  # independent of tokens, as in hyper_connections
+
+    parameter_info = {
+        # Independent of tokens, as in hyper_connections.
+        "read": vector("streams", "dim", decays=False),
+        "write": vector("streams"),
+        "bottleneck": hidden("rank", "streams*dim"),
+        "to_read": hidden("streams*dim", "rank"),
+        "to_write": hidden("streams", "rank"),
+        "scale": vector("1"),
+    }
 
     def __init__(
         self,

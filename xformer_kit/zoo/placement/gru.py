@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
+from xformer_kit.tensors.parameters import hidden, vector
 
 
 class GRUGate(nn.Module):
@@ -12,6 +13,12 @@ class GRUGate(nn.Module):
 
     start: initial value of the learned bias.
     """
+
+    parameter_info = {
+        **{f"w_{gate}": hidden("dim", "dim") for gate in "rzg"},
+        **{f"u_{gate}": hidden("dim", "dim") for gate in "rzg"},
+        "bias": vector("dim", bias=True),
+    }
 
     def __init__(self, dim: int, start: float):
         super().__init__()

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 from xformer_kit.registry import Fault, at_least
+from xformer_kit.tensors.parameters import hidden, vector
 from xformer_kit.zoo.placement._blend import blend
 
 
@@ -56,7 +57,12 @@ class HyperConnections(Placement):
         {"streams": 3, "dynamic": False, "shared": False},
         {"streams": 3, "mixing": "doubly_stochastic", "iterations": 5},
     ]
-    no_decay = ("alpha",)  # the paper's section 4: what does not depend on tokens does not decay
+
+    parameter_info = {
+        "beta": vector("streams"),
+        "dynamic": hidden("weights", "streams_read*dim"),
+        "scale": vector("factors"),
+    }
 
     def __init__(
         self,
@@ -81,7 +87,10 @@ class HyperConnections(Placement):
         self.iterations = iterations or 20
         # Then mixing has no effect, and the norm removes the factor of what is read.
         equal_streams = streams == 1 or not order
-        self.no_gradient = ("alpha",) if equal_streams and not self.free else ()
+        null = equal_streams and not self.free
+        # The paper's section 4: what does not depend on tokens does not decay.
+        alpha = vector("streams", "1+streams", decays=False, null=null)
+        self.parameter_info = {"alpha": alpha}
         self.norm = SublayerNorms(norm, parallel, shared)
         self.alpha = nn.Parameter(self._initial_alpha())
         self.beta = nn.Parameter(torch.full((streams,), float(self.free)))

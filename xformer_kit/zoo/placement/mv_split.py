@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
+from xformer_kit.tensors.parameters import vector
 
 
 def text_mean(x: Tensor, real: Tensor | None, document: Tensor | None) -> Tensor:
@@ -30,6 +31,8 @@ def _at_least_one(count: Tensor) -> Tensor:
 
 class MeanSplit(nn.Module):
     """beta * (y - mean(y)) + alpha * (mean(y) - mean(x)), with a factor for each channel."""
+
+    parameter_info = {"alpha": vector("dim"), "beta": vector("dim")}
 
     def __init__(self, dim: int, alpha: float, beta: float):
         super().__init__()

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from xformer_kit.placement import PLACEMENTS, Placement
+from xformer_kit.tensors.parameters import vector
 
 
 @PLACEMENTS.register("rezero", also_called=("re_zero",))
@@ -13,6 +14,8 @@ class ReZero(Placement):
     """
 
     final_norm = False
+
+    parameter_info = {"alpha": vector("sublayers")}
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from torch import nn
 
 from xformer_kit.position import POSITIONS, Position, scaled_products
 from xformer_kit.registry import at_least
+from xformer_kit.tensors.parameters import embedding
 
 
 @POSITIONS.register("cope", also_called=("contextual",))
@@ -17,7 +18,7 @@ class CoPE(Position):
     """
 
     variants = [{"longest": 5}]
-    looked_up = True
+    parameter_info = {"weight": embedding("positions", "head_dim")}
 
     def __init__(
         self,

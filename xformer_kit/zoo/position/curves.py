@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from xformer_kit.position import POSITIONS, Position, gather_columns, token_distances
 from xformer_kit.registry import at_least
+from xformer_kit.tensors.parameters import hidden, vector
 
 
 @POSITIONS.register(
@@ -23,6 +24,12 @@ class Curves(Position):
     """
 
     variants = [{"curves": 3, "longest": 5, "bidirectional": True}]
+
+    parameter_info = {
+        "weight": hidden("heads*curves", "dim"),
+        "offset": vector("heads*curves"),
+        "curve": vector("curves", "positions"),
+    }
 
     def __init__(
         self,

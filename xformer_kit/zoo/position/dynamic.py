@@ -16,6 +16,7 @@ from xformer_kit.position import (
     rotate_nothing,
 )
 from xformer_kit.registry import at_least, at_most
+from xformer_kit.tensors.parameters import ParameterInfo, Within, hidden
 from xformer_kit.zoo.position._network import of_heads
 
 
@@ -48,6 +49,8 @@ class DynamicBias(Position):
     variants = [{"hidden": 1, "norm": True, "activation": "relu", "per_layer": True}]
     learned = True
 
+    parameter_info = {"norms": Within({"channels": "width"}), "down": hidden("heads", "width")}
+
     def __init__(
         self,
         dim: int,
@@ -65,6 +68,10 @@ class DynamicBias(Position):
         self.log = log
         self.act = F.silu if activation == "silu" else F.relu
         self.hidden = nn.ModuleList(nn.Linear(width if i else 1, width) for i in range(hidden))
+        self.parameter_info = {
+            f"hidden.{at}": ParameterInfo("hidden", ("width", "width" if at else "1"))
+            for at in range(hidden)
+        }
         self.norms = nn.ModuleList(
             nn.LayerNorm(width) if norm else nn.Identity() for _ in range(hidden)
         )

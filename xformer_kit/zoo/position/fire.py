@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from xformer_kit.position import POSITIONS, Position, at_least_fp32
 from xformer_kit.registry import above, at_least
+from xformer_kit.tensors.parameters import hidden, vector
 from xformer_kit.zoo.position._network import of_heads
 
 
@@ -19,10 +20,17 @@ class Fire(Position):
 
     # The last layer has no bias: the same number added to all scores of a row changes no weight.
 
-    # Shifts all scores of a row equally unless a hidden channel changes its sign within the row.
-    no_gradient = ("up.bias",)
     learned = True
     breaks = {"shift": "above L the distance is measured against the query's position"}
+
+    parameter_info = {
+        "up": hidden("width", "1"),
+        # Shifts all scores of a row equally unless a hidden channel changes its sign in the row.
+        "up.bias": vector("width", bias=True, null=True),
+        "down": hidden("heads", "width"),
+        "c": vector("1"),
+        "reach": vector("1"),
+    }
 
     def __init__(
         self,

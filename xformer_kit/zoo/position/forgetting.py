@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from xformer_kit.attention import KeyValueCache
 from xformer_kit.position import POSITIONS, Position, at_least_fp32, scaled_products
 from xformer_kit.registry import Fault, at_least
+from xformer_kit.tensors.parameters import hidden, vector
 
 
 @POSITIONS.register("forgetting", also_called=("fox", "forget_gates", "data_dependent_alibi"))
@@ -29,6 +30,8 @@ class Forgetting(Position):
     # Authors' code: b starts at 0, gates at 1/2.   Here: at 5, as in x-transformers.
 
     variants = [{"gates": "pair", "gate_dim": 3, "bidirectional": True}]
+
+    parameter_info = {"weight": hidden("gates", "dim"), "offset": vector("gates")}
 
     def __init__(
         self,

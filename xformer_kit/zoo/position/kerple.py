@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.position import POSITIONS, Position, at_least_fp32
+from xformer_kit.tensors.parameters import vector
 
 
 @POSITIONS.register("kerple")
@@ -21,6 +22,8 @@ class Kerple(Position):
 
     variants = [{"kernel": "power"}]
     learned = True
+
+    parameter_info = {"r1": vector("heads"), "r2": vector("heads")}
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from xformer_kit.position import POSITIONS, Position, at_least_fp32, scaled_products
 from xformer_kit.registry import above
+from xformer_kit.tensors.parameters import vector
 
 
 @POSITIONS.register("polar", also_called=("pope", "polar_coordinate"))
@@ -22,6 +23,8 @@ class Polar(Position):
     """
 
     # Keys are cached before the rotation, which would double their channels.
+
+    parameter_info = {"angle": vector("heads", "head_dim")}
 
     def __init__(
         self,

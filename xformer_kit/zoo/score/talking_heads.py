@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from xformer_kit.attention import SCORES, Score
 from xformer_kit.registry import Fault
+from xformer_kit.tensors.parameters import vector
 
 
 @SCORES.register("talking_heads", also_called=("talking", "th"))
@@ -16,6 +17,10 @@ class TalkingHeads(Score):
     """
 
     variants = [{"scaled": True}]
+
+    parameter_info = {
+        name: vector("heads", "heads") for name in ("logits", "probabilities", "factors")
+    }
 
     def __init__(
         self,

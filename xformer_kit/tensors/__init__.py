@@ -1,0 +1,1 @@
+"""Values that all kinds of component share: what a parameter is."""

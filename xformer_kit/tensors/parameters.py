@@ -1,0 +1,214 @@
+"""What a parameter is: its role, its axes, and what others need to know about it.
+
+A module describes the parameters that it makes in its attribute `parameter_info`, of the class or
+of the instance, which is merged with those of its base classes:
+
+    class MultiHead(Attention):
+        parameter_info = {
+            "q": hidden("heads*head_dim", "dim"),
+            "o": hidden("dim", "heads*v_head_dim", writes=True),
+            "q_norm": Within({"channels": "head_dim"}, shared=True),
+        }
+
+A key is the name of a parameter (`scale`, `k.bias`) or of a submodule (`q`), whose weight and bias
+it describes; names that a module does not have are ignored. `Within` adds what the parameters of a
+submodule do not know, "" is the module itself. If a module and one inside it describe the same
+parameter, the outer one counts. `parameter_table` collects the descriptions of a model.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from torch import nn
+
+Role = Literal["embedding", "hidden", "head", "vector"]
+WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.", "module.")
+
+
+@dataclass(frozen=True)
+class ParameterInfo:
+    """The description of a parameter.
+
+    role: `embedding`, whose rows are looked up; `hidden`, a linear map between channels; `head`,
+    the linear map to the vocabulary; or `vector`: gains, biases, and tables of numbers.
+    axes: name of each axis, such as dim, heads, head_dim, width, vocab, experts; a product is
+    written heads*head_dim. None: not stated.
+    writes: whether it is the last linear map of a sublayer, which writes to the residual stream.
+    values: whether it is one of the maps that scale a sublayer's output: values, outputs, and the
+    maps of feed-forward networks, but not queries, keys and routers.
+    gated: whether its output is multiplied by an activated one.
+    bias: whether it is added to the output of a map. Biases start at 0.
+    decays: whether weight decay applies; None: if it has two or more axes and is no bias.
+    null: whether its gradient may be zero in every step, by its component's mathematics.
+    shared: whether all heads of an attention use it, so that a shard of the heads needs all of it.
+    """
+
+    role: Role
+    axes: tuple[str, ...] | None = None
+    writes: bool = False
+    values: bool = False
+    gated: bool = False
+    bias: bool = False
+    decays: bool | None = None
+    null: bool = False
+    shared: bool | None = None
+
+    def of_bias(self) -> "ParameterInfo":
+        """The description of the bias of a linear map, from that of its weight."""
+        return ParameterInfo("vector", self.axes and self.axes[:-1], bias=True, shared=self.shared)
+
+
+class Within(NamedTuple):
+    """What a module adds to the descriptions of all parameters of a submodule.
+
+    axes: name of an axis there -> its name here. shared: for those that do not state it.
+    null_biases: whether the gradient of biases may be zero.
+    """
+
+    axes: Mapping[str, str] = MappingProxyType({})
+    shared: bool | None = None
+    null_biases: bool = False
+
+    def __call__(self, info: ParameterInfo) -> ParameterInfo:
+        axes = info.axes and tuple(
+            "*".join(self.axes.get(name, name) for name in axis.split("*")) for axis in info.axes
+        )
+        return replace(
+            info,
+            axes=axes,
+            shared=self.shared if info.shared is None else info.shared,
+            null=info.null or (self.null_biases and info.bias),
+        )
+
+
+def hidden(*axes: str, writes: bool = False, values: bool = False, **facts: Any) -> ParameterInfo:
+    """A linear map; its axes are those of the weight (out, in). One that writes has `values`."""
+    return ParameterInfo("hidden", axes or None, writes, values or writes, **facts)
+
+
+def vector(*axes: str, **facts: Any) -> ParameterInfo:
+    """A vector, a scalar or a table of numbers."""
+    return ParameterInfo("vector", axes or None, **facts)
+
+
+def embedding(*axes: str, **facts: Any) -> ParameterInfo:
+    """A table whose rows are looked up."""
+    return ParameterInfo("embedding", axes or None, **facts)
+
+
+Statement = ParameterInfo | Within
+
+
+def parameter_table(model: nn.Module) -> dict[str, ParameterInfo]:
+    """Returns the description of every parameter by its canonical name, also on the meta device; a
+    tied parameter occurs once.
+
+    Without a statement, a parameter of two or more axes is `hidden`, another one a `vector`, the
+    weight of a torch.nn.Embedding an `embedding`, and one called bias is a bias.
+    """
+    modules = dict(model.named_modules())
+    stated: dict[nn.Parameter, ParameterInfo] = {}
+    within: list[tuple[nn.Module, Within]] = []
+    for module in modules.values():
+        for key, statement in _statements(module).items():
+            if isinstance(statement, Within):
+                inner = module if key == "" else _found(module, key)
+                within += [(inner, statement)] if isinstance(inner, nn.Module) else []
+                continue
+            for parameter, info in _described(_found(module, key), statement):
+                stated.setdefault(parameter, info)
+    owned = list(owned_parameters(modules))
+    for own in owned:
+        stated.setdefault(own.parameter, _unstated(own))
+    for inner, change in reversed(within):  # those of inner modules first
+        for parameter in inner.parameters():
+            stated[parameter] = change(stated[parameter])
+    return {own.name: _complete(stated[own.parameter], own.parameter) for own in owned}
+
+
+class Owned(NamedTuple):
+    """A parameter, its canonical name, its module and the attribute there."""
+
+    name: str
+    parameter: nn.Parameter
+    module: nn.Module
+    key: str
+
+
+def owned_parameters(modules: Mapping[str, nn.Module]) -> Iterator[Owned]:
+    """Yields every parameter once. It takes the modules of `named_modules()`, so that building a
+    model traverses them once.
+    """
+    seen: set[int] = set()
+    for path, module in modules.items():
+        for key, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) not in seen:
+                seen.add(id(parameter))
+                name = canonical(f"{path}.{key}" if path else key)
+                yield Owned(name, parameter, module, key)
+
+
+def canonical(name: str) -> str:
+    """A parameter's name without the prefixes of wrappers (torch.compile, checkpointing, FSDP)."""
+    for wrapper in WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def _statements(module: nn.Module) -> Mapping[str, Statement]:
+    cls: Any = type(module)
+    own = vars(module).get("parameter_info")
+    return _of_class(cls) | own if own else _of_class(cls)
+
+
+@cache
+def _of_class(cls: type) -> dict[str, Statement]:
+    """The statements of a class and its bases, where those of a subclass count; those of one
+    parameter before those of a submodule.
+    """
+    merged: dict[str, Statement] = {}
+    for base in reversed(cls.__mro__):
+        merged |= vars(base).get("parameter_info", {})
+    return dict(sorted(merged.items(), key=lambda item: -item[0].count(".")))
+
+
+def _found(module: nn.Module, key: str) -> nn.Module | nn.Parameter | None:
+    """The submodule or the parameter that a key names; None if the module does not have it."""
+    owner: nn.Module | None = module
+    *path, last = key.split(".")
+    for name in path:
+        owner = owner and owner._modules.get(name)
+    if owner is None:
+        return None
+    return owner._modules[last] if last in owner._modules else owner._parameters.get(last)
+
+
+def _described(
+    found: nn.Module | nn.Parameter | None, info: ParameterInfo
+) -> Iterator[tuple[nn.Parameter, ParameterInfo]]:
+    """Yields what a statement describes: a parameter, or a submodule's weight and bias."""
+    if isinstance(found, nn.Parameter):
+        yield found, info
+    elif found is not None:
+        if info.axes and (first := getattr(found, "first_axes", ())):
+            info = replace(info, axes=(*first, *info.axes))
+        for key, of_key in (("weight", info), ("bias", info.of_bias())):
+            if (parameter := found._parameters.get(key)) is not None:
+                yield parameter, of_key
+
+
+def _unstated(own: Owned) -> ParameterInfo:
+    axes = ("channels",) if isinstance(own.module, nn.LayerNorm | nn.RMSNorm) else None
+    if own.key == "bias":
+        return ParameterInfo("vector", axes, bias=True)
+    if isinstance(own.module, nn.Embedding):
+        return ParameterInfo("embedding")
+    return ParameterInfo("hidden" if own.parameter.ndim >= 2 else "vector", axes)
+
+
+def _complete(info: ParameterInfo, parameter: nn.Parameter) -> ParameterInfo:
+    decays = parameter.ndim >= 2 and not info.bias if info.decays is None else info.decays
+    return replace(info, decays=decays, shared=bool(info.shared))
