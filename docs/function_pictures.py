@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from docs.kinds import KINDS
-from xformer_kit.ffn.dense import ACTIVATIONS
+from xformer_kit.ffn.activations import ACTIVATIONS
 
 INK, FAINT, BLUE = "#1a1a1a", "#c8c8c8", "#0072b2"
 STEPS, WARMUP = 1000, 100

@@ -1,17 +1,18 @@
 """Which folder or file of xformer_kit and of tasks may import which others."""
 
 KINDS = ("attention", "mask", "position", "norm", "placement", "ffn")
-GROUND = {"registry", "model.tokens"}
+GROUND = {"registry", "tensors", "model.tokens"}
 
 # What each unit of xformer_kit may import at import time. A unit is a folder, or a file of model/.
 MAY: dict[str, set[str]] = {
     "registry": set(),
     "model.tokens": {"registry"},
-    "model.init": {"registry"},
-    "model.initialise": {"model.init"},
+    "tensors": set(),
+    "model.init": {"registry", "tensors"},
+    "model.initialise": {"model.init", "tensors"},
     "model.report": set(),
     "model.transfer": {"registry"},
-    "model.lora": {"ffn", "model.initialise"},
+    "model.lora": {"ffn", "model.initialise", "tensors"},
     "model.cache": {"registry"},
     "model.loss": set(),
     "model.fused_projections": set(),
@@ -20,7 +21,7 @@ MAY: dict[str, set[str]] = {
     "kernel": GROUND | {"model.uncompiled"},
     **dict.fromkeys(KINDS, GROUND),
     "attention": GROUND | {"kernel", "model.fused_projections", "model.cache"},
-    "extra": GROUND | {"model.cache", "model.initialise"},
+    "extra": GROUND | {"model.cache"},
     "ffn": GROUND | {"model.fused_projections"},
     "plan": {*KINDS, "extra", "kernel", "registry"},
     "model.generation_cache": GROUND | {"model.cache"},
@@ -42,7 +43,7 @@ MAY: dict[str, set[str]] = {
     "objective": GROUND | {"model.model"},
     "generate": GROUND | {"model.model", "model.generation_cache", "model.fused_projections"},
     "data": GROUND,
-    "optim": {"registry"},
+    "optim": {"registry", "tensors"},
     "config": {*KINDS, "extra", "kernel", "plan", "model.init", "model.build", "model.lora"}
     | {"objective", "data", "optim", "registry"},
     "model.checkpoint": {"config", "registry"},

@@ -15,6 +15,7 @@ from tasks.callbacks.monitored import set_callback_metrics
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.csv_log import CsvLog
 from xformer_kit.config.callbacks import Norms as Options
+from xformer_kit.model.initialise import parameter_places
 
 
 @dataclass(eq=False)
@@ -100,11 +101,12 @@ def gradient_norms(model: Any, factor: Tensor) -> dict[str, Tensor]:
     decoder.0, ..., embed; parameters that layers share have the name of their stack.
     """
     gradients: dict[str, list[Tensor]] = defaultdict(list)
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None:
-            stack, _, rest = name.partition(".")
-            layer = rest.partition(".")[0]
-            gradients[f"{stack}.{layer}" if layer.isdigit() else stack].append(parameter.grad)
+    places = parameter_places(model)
+    for name, child in model.named_children():
+        for parameter in child.parameters():
+            layer = places[parameter].layer if parameter in places else None
+            if parameter.grad is not None:
+                gradients[name if layer is None else f"{name}.{layer}"].append(parameter.grad)
     norms = {name: torch.nn.utils.get_total_norm(grads) for name, grads in gradients.items()}
     return {
         name: (norm.full_tensor() if hasattr(norm, "full_tensor") else norm) * factor

@@ -5,6 +5,7 @@ described on any machine.
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ SUMMARY = "a model's tree, parameters, FLOPs, memory and kernels"
 EXAMPLES = """examples:
   xformer describe
   xformer describe model=decoder model.layers=12 attn.kv_heads=2
+  xformer describe attn=latent --parameters
   xformer describe experiment=nanogpt_cpu model.vocab_size=65
   xformer describe outputs/decoder/2026-11-20_12-00-00 --json"""
 OPTIONS = {
     "inputs* OVERRIDE | RUN": "overrides such as attn.heads=8, or one run's directory",
+    "--parameters": "also print what each parameter is: its role, its axes, ...",
     "--json": "print plain data",
 }
 
@@ -32,9 +35,15 @@ def run(args: Any) -> int:
     def print_page() -> None:
         from tasks.cli import describe_page
 
-        describe_page.print_page(description, config, title)
+        describe_page.print_page(description, config, title, args.parameters)
 
-    return print_result(args, _plain(description), print_page)
+    plain = _plain(description)
+    if args.parameters:
+        plain["parameter_table"] = [
+            {"name": row.name, "number": row.number, "shape": row.shape} | asdict(row.info)
+            for row in description.parameters
+        ]
+    return print_result(args, plain, print_page)
 
 
 def model_to_describe(

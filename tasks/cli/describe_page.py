@@ -26,8 +26,10 @@ from xformer_kit.inspect.tree import ModuleNode
 MIN_DESCRIPTION_WIDTH = 16  # columns
 
 
-def print_page(description: Description, config: Facts, title: str) -> None:
-    """Print the page of a model."""
+def print_page(
+    description: Description, config: Facts, title: str, parameters: bool = False
+) -> None:
+    """Print the page of a model; with `parameters`, also the table of its parameters."""
     output = console()
     print_wrapped((title or "the default model", "bold"))
     print()
@@ -39,7 +41,30 @@ def print_page(description: Description, config: Facts, title: str) -> None:
         "Kernels": _kernels(description),
         "Values": _values(description),
     }
+    if parameters:
+        sections["Parameters"] = _parameters(description)
     print_sections(sections, description.unknown)
+
+
+def _parameters(description: Description) -> Table:
+    """Returns the table of parameters. A fact is in it if it is true, and `decay` if it applies."""
+    rows = []
+    for row in description.parameters:
+        info, count = row.info, f"{row.number} x" if row.number > 1 else ""
+        facts = {
+            "writes to the stream": info.writes,
+            "gated": info.gated,
+            "bias": info.bias,
+            "shared by heads": info.shared,
+            "decays": info.decays,
+            "may have no gradient": info.null,
+        }
+        axes = " x ".join(info.axes) if info.axes else "not stated"
+        sizes = " x ".join(map(str, row.shape))
+        true = ", ".join(name for name, holds in facts.items() if holds)
+        rows.append((count, row.name, sizes, info.role, axes, true))
+    headings = "", "parameter", "shape", "role", "axes", ""
+    return table(rows, headings, styles=("dim", *[""] * 4, "dim"), right={0}, no_wrap={0, 1, 2})
 
 
 def _tree(description: Description, width: int) -> Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tasks import Config, State
 from tasks.logging.files import replace_text
@@ -26,6 +26,7 @@ from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error, format_value
 from xformer_kit.registry.command_lines import value
 from xformer_kit.registry.saved_files import read_object
+from xformer_kit.tensors import parameter_table
 
 INIT_FROM = "init_from.json"  # in a run's directory: what its weights started from
 
@@ -38,17 +39,20 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     allow = list(config["init_from"].get("allow") or ())
     run, file, saved, state, weights = _source(config)
     tokens = _tokens(run, saved, objective)
+    vocabularies = _vocabulary_tensors(model)
     rows = {
-        name: _rows(tokens[_side(name, model)], min(size, len(weights.get(name, ()))))
-        for name, size in _vocabulary_tensors(config, model).items()
+        name: _rows(tokens[side], min(size, len(weights.get(name, ()))))
+        for name, (size, side) in vocabularies.items()
     }
     transfer = plan_transfer(model, weights, rows, allow, _adapters(model))
-    unfit = _vocabulary_faults(config["init_from"]["run"], tokens, rows, weights, allow, model)
+    unfit = _vocabulary_faults(
+        config["init_from"]["run"], tokens, rows, weights, allow, vocabularies
+    )
     if faults := [*unfit, *transfer.faults]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
     entry = _provenance(run, file, state, weights, transfer, rows)
     entry["new_rows"] = {
-        name: _new_rows(pairs, len(tokens[_side(name, model)][0]))
+        name: _new_rows(pairs, len(tokens[vocabularies[name][1]][0]))
         for name, pairs in rows.items()
         if name in transfer.copied
     }
@@ -68,7 +72,7 @@ def check_shapes(config: Config) -> None:
         model = build_model(config, size, None if config["tokenizer"]["shared"] else size)
     rows = {
         name: [(at, at) for at in range(min(size, len(weights.get(name, ()))))]
-        for name, size in _vocabulary_tensors(config, model).items()
+        for name, (size, _) in _vocabulary_tensors(model).items()
     }
     allow = list(config["init_from"].get("allow") or ())
     found = {name: weight.to("meta") for name, weight in weights.items()}
@@ -150,21 +154,19 @@ def _new_rows(pairs: Sequence[tuple[int, int]], count: int) -> tuple[int, int]:
     return count - sum(own < count for own, _ in pairs), count
 
 
-def _vocabulary_tensors(config: Config, model: Any) -> dict[str, int]:
-    """Returns the number of rows of each tensor in which it depends on the vocabulary."""
-    more = 2 * config["model"]["vocab_multiple"]
-    larger_sizes = [model.vocab_size + more, model.source_vocab_size + more]
-    with torch.device("meta"):
-        larger = build_model(config, *larger_sizes).state_dict()
-    sizes = {name: len(tensor) for name, tensor in model.state_dict().items() if tensor.ndim}
-    return {name: size for name, size in sizes.items() if size != len(larger[name])}
-
-
-def _side(name: str, model: Any) -> str:
-    """Returns the tokenizer of a tensor's vocabulary."""
-    own_source = model.two_stacks and getattr(model, "source_embed", None) is not None
-    of_source = own_source and name.startswith(("source_embed.", "encoder."))
-    return "source_tokenizer" if of_source else "tokenizer"
+def _vocabulary_tensors(model: Any) -> dict[str, tuple[int, str]]:
+    """Returns {name: (rows, tokenizer)} of each parameter with a row for each token."""
+    source_embed = getattr(model, "source_embed", None)
+    separate = model.two_stacks and source_embed is not None
+    source = nn.ModuleList([source_embed, model.get_submodule("encoder")] if separate else [])
+    of_source = {id(parameter) for parameter in source.parameters()}
+    found = {}
+    for name, info in parameter_table(model).items():
+        if info.axes and info.axes[0] == "vocab":
+            parameter = model.get_parameter(name)
+            side = "source_tokenizer" if id(parameter) in of_source else "tokenizer"
+            found[name] = len(parameter), side
+    return found
 
 
 def _vocabulary_faults(
@@ -173,13 +175,13 @@ def _vocabulary_faults(
     rows: Mapping[str, list[tuple[int, int]]],
     weights: Mapping[str, Tensor],
     allow: Any,
-    model: Any,
+    vocabularies: Mapping[str, tuple[int, str]],
 ) -> Faults:
     """Yields the fault of each tokenizer that does not begin with the run's tokens, unless the
     tensors of its vocabulary are allowed by name.
     """
     for side, both in tokens.items():
-        names = [n for n in rows if n in weights and _side(n, model) == side and n not in allow]
+        names = [n for n in rows if n in weights and vocabularies[n][1] == side and n not in allow]
         own, others = ([t for t in each if isinstance(t, bytes)] for each in both)
         count = min(len(own), len(others))
         if not names or own[:count] == others[:count]:

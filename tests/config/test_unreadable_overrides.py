@@ -11,7 +11,7 @@ from xformer_kit import ConfigError, build, compose
 from xformer_kit.config import preflight
 from xformer_kit.config.repeated_keys import repeated_keys
 from xformer_kit.config.spaced_words import joined_words
-from xformer_kit.ffn.dense import ACTIVATIONS
+from xformer_kit.ffn.activations import ACTIVATIONS
 
 
 def faults_of(*words):

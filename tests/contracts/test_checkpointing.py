@@ -8,8 +8,8 @@ from compositions import ALL, TWO_STACKS, batch, loss_of, model_of
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import checkpoint
 
-from xformer_kit.model.initialise import canonical
 from xformer_kit.model.stack import Stack
+from xformer_kit.tensors import canonical
 
 
 def step(model, tokens):

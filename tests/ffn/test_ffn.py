@@ -10,7 +10,8 @@ from torch.testing import assert_close
 
 from tests.messages import messages
 from xformer_kit.ffn import FFNS
-from xformer_kit.ffn.dense import ACTIVATIONS, Activation, _tanhc
+from xformer_kit.ffn.activations import ACTIVATIONS, Activation
+from xformer_kit.ffn.dense import _tanhc
 from xformer_kit.laws import faults, tiny_config
 from xformer_kit.norm import NORMS
 from xformer_kit.registry import Context

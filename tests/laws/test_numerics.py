@@ -21,6 +21,7 @@ from xformer_kit.laws.composition import Composition
 from xformer_kit.laws.masks import visible_keys
 from xformer_kit.laws.numerics import without_skips
 from xformer_kit.model.model import Model
+from xformer_kit.tensors import vector
 
 
 class NoScale(Reference):
@@ -57,7 +58,7 @@ class UnusedInGraph(UnusedParameter):
 
 
 class DeclaredZeroGradient(UnusedInGraph):
-    no_gradient = ("spare",)
+    parameter_info = {"spare": vector("dim", null=True)}
 
 
 class ZeroQueries(MultiHead):

@@ -9,6 +9,7 @@ from refusals import refused
 from xformer_kit import build, compose
 from xformer_kit.model.init import INITS, Matrix
 from xformer_kit.model.initialise import generator
+from xformer_kit.tensors import hidden
 
 SIZES = [
     "task_defaults=null",
@@ -29,7 +30,7 @@ SCALING = [name for name in INITS if "depth_scaled" in INITS.options(name)]
 
 def spread(name, **options):
     init = INITS.create({"name": name, **options}, dim=96, stacks={"decoder": 3})
-    return lambda out, into: init.std(Matrix("embed.weight", (out, into), False, 0))
+    return lambda out, into: init.std(Matrix("embed.weight", (out, into), hidden()))
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ from torch.testing import assert_close
 from tests.messages import messages
 from xformer_kit.optim import OPTIMIZERS, parameter_groups
 from xformer_kit.registry import Context
+from xformer_kit.tensors import vector
 
 
 class Table(nn.Module):
     """A component with a matrix that must not shrink."""
 
-    no_decay = ("bias_table",)
+    parameter_info = {"bias_table": vector("3", "2", decays=False)}
 
     def __init__(self):
         super().__init__()

@@ -21,7 +21,7 @@ from xformer_kit.registry import (
     nearest_values,
 )
 from xformer_kit.registry.traits import AttentionTraits
-from xformer_kit.tensors.parameters import Statement, hidden
+from xformer_kit.tensors import Statement, hidden
 
 
 class Attention(nn.Module):

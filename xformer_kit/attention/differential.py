@@ -11,7 +11,7 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections
 from xformer_kit.registry import Fault, above, at_least, in_range
-from xformer_kit.tensors.parameters import hidden, vector
+from xformer_kit.tensors import hidden, vector
 
 
 @ATTENTIONS.register("differential", also_called=("diff", "diff_attn", "differential_transformer"))

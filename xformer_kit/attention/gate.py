@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.registry import Fault, Registry
-from xformer_kit.tensors.parameters import Statement, Within, hidden, vector
+from xformer_kit.tensors import Statement, Within, hidden, vector
 
 GateInput = Literal["input", "output", "both"]
 Activation = Literal["sigmoid", "silu"]

@@ -13,7 +13,7 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.model.tokens import expand_heads
 from xformer_kit.registry import Fault, above, at_least
-from xformer_kit.tensors.parameters import Within, hidden, vector
+from xformer_kit.tensors import Within, hidden, vector
 
 
 @ATTENTIONS.register(

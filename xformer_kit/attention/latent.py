@@ -15,7 +15,7 @@ from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections, is_plain
 from xformer_kit.model.tokens import AttentionContext, Tokens, scaled_products
 from xformer_kit.registry import Fault, above, at_least, in_range
-from xformer_kit.tensors.parameters import Within, hidden, vector
+from xformer_kit.tensors import Within, hidden, vector
 
 
 class LatentKV(NamedTuple):

@@ -13,7 +13,7 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Fault, Unused, above, at_least
-from xformer_kit.tensors.parameters import hidden
+from xformer_kit.tensors import hidden
 
 FeatureMap = Literal["elu", "relu", "softmax", "taylor", "identity"]
 

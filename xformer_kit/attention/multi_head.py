@@ -27,7 +27,7 @@ from xformer_kit.registry import (
     format_value,
     in_range,
 )
-from xformer_kit.tensors.parameters import Within, hidden, vector
+from xformer_kit.tensors import Within, hidden, vector
 
 Scale = float | Literal["by_layer"] | None
 

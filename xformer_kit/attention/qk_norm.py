@@ -22,7 +22,7 @@ from xformer_kit.registry import (
     independent_check,
     nearest_values,
 )
-from xformer_kit.tensors.parameters import Within, vector
+from xformer_kit.tensors import Within, vector
 
 Norm = Callable[[int], nn.Module]
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Context, Fault, Options, Registry, above
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import vector
 
 
 class Score(nn.Module):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import vector
 
 
 class ShortConvolution(nn.Module):

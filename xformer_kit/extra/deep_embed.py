@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from xformer_kit.extra.base import EXTRAS, Extra, first_calls
 from xformer_kit.registry import Fault
-from xformer_kit.tensors.parameters import embedding
+from xformer_kit.tensors import embedding
 
 
 class TokenFactors(nn.Module):

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from xformer_kit.extra.base import Extra
 from xformer_kit.registry import Context, Fault, Options
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import hidden, vector
 
 JoinForm = Literal["factor", "matrix"]
 
@@ -29,12 +29,13 @@ class Join(nn.Module):
     dim), 0 at the start, for streams x and y (b, t, dim). At the start the result is x.
     """
 
-    parameter_info = {"weight": vector("2")}
-
     def __init__(self, dim: int, form: JoinForm):
         super().__init__()
         start = torch.tensor([1.0, 0.0]) if form == "factor" else torch.zeros(dim, 2 * dim)
         self.weight = nn.Parameter(start)
+        self.parameter_info = {
+            "weight": vector("2") if form == "factor" else hidden("dim", "2*dim")
+        }
 
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator

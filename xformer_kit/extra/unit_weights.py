@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from xformer_kit.extra.base import EXTRAS, Extra
-from xformer_kit.tensors.parameters import owned_parameters, parameter_table
+from xformer_kit.tensors import owned_parameters, parameter_table
 
 
 @EXTRAS.register("unit_weights", also_called=("normalized_weights",))

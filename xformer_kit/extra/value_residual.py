@@ -7,7 +7,7 @@ from torch import nn
 
 from xformer_kit.extra.base import EXTRAS, Extra, first_calls
 from xformer_kit.registry import Fault
-from xformer_kit.tensors.parameters import hidden, vector
+from xformer_kit.tensors import hidden, vector
 
 Mix = Literal["fixed", "learned", "token"]
 

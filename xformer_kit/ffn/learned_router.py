@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from xformer_kit.ffn.routes import Router
 from xformer_kit.registry import at_least
-from xformer_kit.tensors.parameters import Statement, hidden, vector
+from xformer_kit.tensors import Statement, hidden, vector
 
 
 class LearnedRouter(Router):

@@ -12,7 +12,7 @@ from xformer_kit.ffn.router import SoftmaxRouter
 from xformer_kit.ffn.routes import Router, Routes
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.registry import Fault, Registry, at_least
-from xformer_kit.tensors.parameters import Within, hidden
+from xformer_kit.tensors import Within, hidden
 
 # The kinds of experts. Their width is an option of the mixture.
 EXPERTS = Registry(

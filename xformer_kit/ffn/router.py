@@ -25,7 +25,7 @@ from xformer_kit.registry import (
     at_least,
     independent_check,
 )
-from xformer_kit.tensors.parameters import hidden, vector
+from xformer_kit.tensors import hidden, vector
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ kernels, and the origin of each value.
 Returns plain data. The model is built on the meta device and never allocated.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +24,7 @@ from xformer_kit.objective import objective_of
 from xformer_kit.optim.freezing import Freezing
 from xformer_kit.plan import StackPlan, max_len, stacks
 from xformer_kit.registry import config_error
+from xformer_kit.tensors import ParameterInfo, parameter_table
 
 T = TypeVar("T")
 
@@ -33,6 +35,15 @@ class KernelChoice(NamedTuple):
     where: str
     kernel: str
     why: tuple[str, ...]
+
+
+class ParameterRow(NamedTuple):
+    """The description of parameters that differ only in their layer, whose number is then *."""
+
+    name: str
+    number: int  # of these parameters
+    shape: tuple[int, ...]
+    info: ParameterInfo
 
 
 class Description(NamedTuple):
@@ -50,6 +61,7 @@ class Description(NamedTuple):
     values: list[ConfigValue]
     unknown: list[str]  # messages: which of these are None, and why
     given_logits: float  # share of the tokens whose logits are computed in training
+    parameters: list[ParameterRow]
     frozen_parameters: int = 0  # not trained: of model.freeze, or all but the adapters of lora
 
 
@@ -85,8 +97,20 @@ def describe(
         list((provenance or Provenance(config)).values(plans)),
         unknown,
         given_logits,
+        _parameter_rows(model),
         _frozen(model, config),
     )
+
+
+def _parameter_rows(model: Model) -> list[ParameterRow]:
+    groups: dict[tuple[str, tuple[int, ...], ParameterInfo], list[str]] = {}
+    for name, info in parameter_table(model).items():
+        shape = tuple(model.get_parameter(name).shape)
+        groups.setdefault((re.sub(r"\.\d+\.", ".*.", name, count=1), shape, info), []).append(name)
+    return [
+        ParameterRow(pattern if len(names) > 1 else names[0], len(names), shape, info)
+        for (pattern, shape, info), names in groups.items()
+    ]
 
 
 def _frozen(model: nn.Module, config: Mapping[str, Any]) -> int:

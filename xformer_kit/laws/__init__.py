@@ -11,6 +11,7 @@ from xformer_kit.laws import (
     graph,
     masks,
     numerics,
+    parameters,
     sequence,
     source,
 )

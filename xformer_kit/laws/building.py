@@ -27,7 +27,7 @@ from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import KINDS, model_plan
 from xformer_kit.registry import REQUIRED, Node
-from xformer_kit.tensors.parameters import parameter_table
+from xformer_kit.tensors import parameter_table
 
 _sampled: ContextVar[bool] = ContextVar("sampled comparisons", default=False)
 

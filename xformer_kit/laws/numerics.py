@@ -26,7 +26,7 @@ from xformer_kit.laws.sequence import CUT, ROWS, SOURCE_CUT, SOURCE_ROWS, packed
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.tensors.parameters import parameter_table
+from xformer_kit.tensors import parameter_table
 
 # Each token sees itself and the one before it.
 WINDOW = MASKS.create({"name": "sliding_window", "window": 2})

@@ -16,7 +16,7 @@ from xformer_kit.config.unused_options import (
     unused_option_faults,
 )
 from xformer_kit.extra import EXTRAS
-from xformer_kit.ffn.dense import ACTIVATIONS
+from xformer_kit.ffn.activations import ACTIVATIONS
 from xformer_kit.kernel import cannot_train_on
 from xformer_kit.laws.composition import default_config, faults, tiny_config, tiny_node
 from xformer_kit.mask import MASKS

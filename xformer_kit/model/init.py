@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.registry import Fault, Registry, above
-from xformer_kit.tensors.parameters import ParameterInfo
+from xformer_kit.tensors import ParameterInfo
 
 
 class Matrix(NamedTuple):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from xformer_kit.model.init import Init, Matrix
-from xformer_kit.tensors.parameters import owned_parameters, parameter_table
+from xformer_kit.tensors import owned_parameters, parameter_table
 
 
 def generator(seed: int, name: str) -> torch.Generator:

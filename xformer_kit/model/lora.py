@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from xformer_kit.ffn.moe import ExpertLinear, expert_products
 from xformer_kit.ffn.routes import Routes
 from xformer_kit.model.initialise import generator
-from xformer_kit.tensors.parameters import ParameterInfo, hidden, parameter_table
+from xformer_kit.tensors import ParameterInfo, hidden, parameter_table
 
 ADAPTERS = ("lora_a", "lora_b")
 DEFAULT_MAPS = ("q", "v")  # as in section 4.2

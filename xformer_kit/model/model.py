@@ -17,7 +17,7 @@ from xformer_kit.model.stack import Stack
 from xformer_kit.model.stack_cache import empty_cache
 from xformer_kit.model.tokens import Tokens, checked_ids, table_rows
 from xformer_kit.registry import config_error
-from xformer_kit.tensors.parameters import (
+from xformer_kit.tensors import (
     ParameterInfo,
     Statement,
     Within,

@@ -17,7 +17,7 @@ from xformer_kit.model.tokens import AttentionContext, Tokens, has_gap, order_wi
 from xformer_kit.placement import Placement, State
 from xformer_kit.position import Position
 from xformer_kit.registry import config_error
-from xformer_kit.tensors.parameters import Within, hidden
+from xformer_kit.tensors import Statement, Within, hidden
 
 if TYPE_CHECKING:
     from xformer_kit.plan import AttentionGroup, StackPlan
@@ -64,14 +64,7 @@ class Stack(nn.Module):
         self.norm = norm
         self.embed_norm = embed_norm
         self.project = project
-        embedded = "embed_dim" if isinstance(project, nn.Linear) else "dim"
-        tables = (name for name, encoding in position.items() if "embed" in encoding.enters)
-        self.parameter_info = {
-            "norm": Within({"channels": "dim"}),
-            "embed_norm": Within({"channels": embedded}),
-            "project": hidden("dim", "embed_dim"),
-            **{f"position.{name}": Within({"dim": embedded}) for name in tables},
-        }
+        self.parameter_info = self._parameter_info()
         self.extra = nn.ModuleDict(extras)
         self.max_len = plan.max_len
         # where a position encoding acts: rotate, bias, scores, ...
@@ -90,6 +83,23 @@ class Stack(nn.Module):
         self.breaks = plan.breaks
         # the same of cross attentions, for the source's tokens
         self.cross_breaks = plan.cross_breaks
+
+    def _parameter_info(self) -> dict[str, Statement]:
+        """Descriptions of the embeddings' norm and projection, and names of axes in norms and
+        positions.
+        """
+        embedded = "embed_dim" if isinstance(self.project, nn.Linear) else "dim"
+        positions: Any = self.position
+        return {
+            "norm": Within({"channels": "dim"}),
+            "embed_norm": Within({"channels": embedded}),
+            "project": hidden("dim", "embed_dim"),
+            **{
+                f"position.{name}": Within({"dim": embedded})
+                for name, encoding in positions.items()
+                if "embed" in encoding.enters
+            },
+        }
 
     @property
     def max_seq_len(self) -> int | None:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import Fault, Registry, above, at_least
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import vector
 
 NORMS = Registry("norm", caller_arguments=("dim",))
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from xformer_kit.registry import Context, Fault, Options, Registry
-from xformer_kit.tensors.parameters import canonical, parameter_table
+from xformer_kit.tensors import canonical, parameter_table
 
 OPTIMIZERS = Registry("optim", caller_arguments=("model", "fused"), base=torch.optim.Optimizer)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Fault, Options, Registry, Unused
-from xformer_kit.tensors.parameters import Statement, Within
+from xformer_kit.tensors import Statement, Within
 
 State = tuple[Tensor, ...]  # tensors of the residual stream, each (b, t, dim)
 Sublayer = Callable[[Tensor], Tensor]  # a sublayer as a function of its input only

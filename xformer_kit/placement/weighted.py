@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 from xformer_kit.registry import above
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import vector
 
 
 def deepnorm_factors(stack: str, stacks: Mapping[str, int]) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from xformer_kit.model.tokens import table_rows
 from xformer_kit.position.base import POSITIONS, Position, SinusoidPosition
 from xformer_kit.registry import at_least
-from xformer_kit.tensors.parameters import embedding
+from xformer_kit.tensors import embedding
 
 FIX = "Give smaller ones, or build the model with a larger model.max_len."
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from xformer_kit.model.tokens import AttentionContext, expand_heads, scaled_products
 from xformer_kit.position.base import POSITIONS, Position, SinusoidPosition, positions_are_slots
 from xformer_kit.registry import Fault, at_least
-from xformer_kit.tensors.parameters import Within, embedding, hidden, vector
+from xformer_kit.tensors import Within, embedding, hidden, vector
 
 
 def token_distances(context: AttentionContext) -> Tensor:

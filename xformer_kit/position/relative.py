@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position.base import POSITIONS, Position
 from xformer_kit.registry import Fault, Unused, above, at_least
-from xformer_kit.tensors.parameters import embedding
+from xformer_kit.tensors import embedding
 
 
 def at_least_fp32(x: Tensor) -> Tensor:

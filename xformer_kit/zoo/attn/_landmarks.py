@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from xformer_kit.attention import check_heads
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Unused, above, at_least
-from xformer_kit.tensors.parameters import hidden, vector
+from xformer_kit.tensors import hidden, vector
 from xformer_kit.zoo.attn._whole_text import WholeTextAttention, text_rows
 
 

@@ -15,7 +15,7 @@ from xformer_kit.attention import (
 )
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Unused, at_least
-from xformer_kit.tensors.parameters import hidden
+from xformer_kit.tensors import hidden
 
 
 @ATTENTIONS.register(

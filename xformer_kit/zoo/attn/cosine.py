@@ -17,7 +17,7 @@ from xformer_kit.attention import (
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import Fault, above
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import vector
 
 
 class CosineScale(nn.Module):

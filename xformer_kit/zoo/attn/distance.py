@@ -19,7 +19,7 @@ from xformer_kit.attention import (
 )
 from xformer_kit.kernel import Kernel, expand_heads
 from xformer_kit.registry import Fault
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import vector
 
 LARGEST = 2.0**15  # about the largest number in fp16
 

@@ -16,7 +16,7 @@ from xformer_kit.attention import (
 from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.position import positions_are_slots
 from xformer_kit.registry import Fault, above, at_least
-from xformer_kit.tensors.parameters import hidden, vector
+from xformer_kit.tensors import hidden, vector
 
 # powers of e between the largest factor and the largest number, for products with queries and
 # gradients

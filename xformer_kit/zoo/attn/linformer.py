@@ -1,5 +1,6 @@
 """Attention to a fixed number of mixtures of the tokens."""
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -9,7 +10,7 @@ from xformer_kit.attention import ATTENTIONS, KeyValueCache, check_heads
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import above, at_least, in_range
-from xformer_kit.tensors.parameters import hidden
+from xformer_kit.tensors import hidden, vector
 from xformer_kit.zoo.attn._whole_text import (
     BREAKS,
     TextRows,
@@ -78,6 +79,8 @@ class Linformer(WholeTextAttention):
         shape = (heads if share == "none" else 1, rank, max_len)
         self.e = nn.Parameter(torch.empty(shape))
         self.f = nn.Parameter(torch.empty(shape)) if share != "key_value" else None
+        info = vector("heads" if share == "none" else "1", "rank", "positions")
+        self.parameter_info = {name: replace(info, shared=share != "none") for name in ("e", "f")}
         self.kernel = kernel
         self.dropout = dropout
 

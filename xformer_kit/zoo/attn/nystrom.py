@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from xformer_kit.attention import ATTENTIONS, no_autocast, to_fp32
 from xformer_kit.kernel import Kernel, scaled_products
 from xformer_kit.registry import Fault, at_least
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import vector
 from xformer_kit.zoo.attn._landmarks import LandmarkAttention
 from xformer_kit.zoo.attn._whole_text import BREAKS, all_pairs_context
 

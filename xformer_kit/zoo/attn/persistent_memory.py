@@ -22,7 +22,7 @@ from xformer_kit.attention import (
 )
 from xformer_kit.kernel import Kernel, Reference, scaled_products
 from xformer_kit.registry import Fault, at_least
-from xformer_kit.tensors.parameters import embedding
+from xformer_kit.tensors import embedding
 
 BETWEEN_TOKENS = ("inverted", "selective")  # scores that are undefined for keys without a token
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from xformer_kit.attention import ATTENTIONS, Recurrent, StateCache, check_heads, to_fp32
 from xformer_kit.kernel import Kernel, Recurrence, segments
 from xformer_kit.registry import above, at_least
-from xformer_kit.tensors.parameters import hidden
+from xformer_kit.tensors import hidden
 
 
 @ATTENTIONS.register("retention", also_called=("retnet", "multi_scale_retention", "msr"))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, SublayerNorms
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import vector
 from xformer_kit.zoo.placement._blend import blend
 from xformer_kit.zoo.placement._growing import GrowingPlacement
 

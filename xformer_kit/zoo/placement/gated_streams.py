@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement
 from xformer_kit.registry import at_least, at_most
-from xformer_kit.tensors.parameters import hidden, vector
+from xformer_kit.tensors import hidden, vector
 
 
 @PLACEMENTS.register(

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
-from xformer_kit.tensors.parameters import hidden, vector
+from xformer_kit.tensors import hidden, vector
 
 
 class GRUGate(nn.Module):

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 from xformer_kit.registry import Fault, at_least
-from xformer_kit.tensors.parameters import hidden, vector
+from xformer_kit.tensors import hidden, vector
 from xformer_kit.zoo.placement._blend import blend
 
 

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, State, SublayerNorms
-from xformer_kit.tensors.parameters import hidden
+from xformer_kit.tensors import hidden
 from xformer_kit.zoo.placement._blend import blend
 from xformer_kit.zoo.placement._growing import BREAKS
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import vector
 
 
 def text_mean(x: Tensor, real: Tensor | None, document: Tensor | None) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from xformer_kit.placement import PLACEMENTS, Placement
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import vector
 
 
 @PLACEMENTS.register("rezero", also_called=("re_zero",))

@@ -5,7 +5,7 @@ from torch import nn
 
 from xformer_kit.position import POSITIONS, Position, scaled_products
 from xformer_kit.registry import at_least
-from xformer_kit.tensors.parameters import embedding
+from xformer_kit.tensors import embedding
 
 
 @POSITIONS.register("cope", also_called=("contextual",))

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from xformer_kit.position import POSITIONS, Position, gather_columns, token_distances
 from xformer_kit.registry import at_least
-from xformer_kit.tensors.parameters import hidden, vector
+from xformer_kit.tensors import hidden, vector
 
 
 @POSITIONS.register(

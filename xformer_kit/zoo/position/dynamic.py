@@ -16,7 +16,7 @@ from xformer_kit.position import (
     rotate_nothing,
 )
 from xformer_kit.registry import at_least, at_most
-from xformer_kit.tensors.parameters import ParameterInfo, Within, hidden
+from xformer_kit.tensors import ParameterInfo, Within, hidden
 from xformer_kit.zoo.position._network import of_heads
 
 

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from xformer_kit.position import POSITIONS, Position, at_least_fp32
 from xformer_kit.registry import above, at_least
-from xformer_kit.tensors.parameters import hidden, vector
+from xformer_kit.tensors import hidden, vector
 from xformer_kit.zoo.position._network import of_heads
 
 

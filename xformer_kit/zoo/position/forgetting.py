@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from xformer_kit.attention import KeyValueCache
 from xformer_kit.position import POSITIONS, Position, at_least_fp32, scaled_products
 from xformer_kit.registry import Fault, at_least
-from xformer_kit.tensors.parameters import hidden, vector
+from xformer_kit.tensors import hidden, vector
 
 
 @POSITIONS.register("forgetting", also_called=("fox", "forget_gates", "data_dependent_alibi"))

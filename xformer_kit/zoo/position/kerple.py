@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.position import POSITIONS, Position, at_least_fp32
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import vector
 
 
 @POSITIONS.register("kerple")

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from xformer_kit.position import POSITIONS, Position, at_least_fp32, scaled_products
 from xformer_kit.registry import above
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import vector
 
 
 @POSITIONS.register("polar", also_called=("pope", "polar_coordinate"))

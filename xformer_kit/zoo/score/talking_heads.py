@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from xformer_kit.attention import SCORES, Score
 from xformer_kit.registry import Fault
-from xformer_kit.tensors.parameters import vector
+from xformer_kit.tensors import vector
 
 
 @SCORES.register("talking_heads", also_called=("talking", "th"))
