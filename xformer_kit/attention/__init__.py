@@ -4,13 +4,13 @@ from xformer_kit.attention.base import (
     ATTENTIONS,
     Attention,
     channels,
-    check_heads,
     device_and_dtype,
 )
 from xformer_kit.attention.differential import Differential
 from xformer_kit.attention.first_steps import Dot, Mean
 from xformer_kit.attention.gate import GATES, Gate, NoGate
 from xformer_kit.attention.gated_delta import GatedDelta
+from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.attention.latent import Latent
 from xformer_kit.attention.linear import Kernelized, LinearAttention
 from xformer_kit.attention.multi_head import (
@@ -62,6 +62,7 @@ __all__ = [
     "check_heads",
     "count_keys",
     "device_and_dtype",
+    "head_channels",
     "no_autocast",
     "real_tokens",
     "to_fp32",

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from xformer_kit.attention.heads import head_channels
 from xformer_kit.model.cache import Cache
 from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import (
@@ -14,11 +15,6 @@ from xformer_kit.registry import (
     Fault,
     Options,
     Registry,
-    alternatives,
-    at_least,
-    divisors,
-    independent_check,
-    nearest_values,
 )
 from xformer_kit.registry.traits import AttentionTraits
 from xformer_kit.tensors import Statement, hidden
@@ -89,7 +85,7 @@ class Attention(nn.Module):
     def traits(cls, options: dict[str, Any], dim: int) -> AttentionTraits:
         """The properties that other components may depend on, with these options."""
         heads = options.get("heads") or 1
-        head_dim = options.get("head_dim") or dim // heads
+        head_dim = head_channels(dim, heads, options.get("head_dim"))
         kv_heads = options.get("kv_heads") or heads
         traits = AttentionTraits(
             heads=heads,
@@ -115,31 +111,6 @@ class Attention(nn.Module):
 ATTENTIONS = Registry(
     "attn", caller_arguments=("dim", "depth", "layers", "norm", "kernel", "max_len"), base=Attention
 )
-
-
-@independent_check
-def check_heads(options: Any, context: Context):
-    """Yields faults of heads, kv_heads and head_dim that do not fit each other or model.dim."""
-    yield from at_least(options, "channel", head_dim=1)
-    heads, kv = 1 if options.heads is None else options.heads, options.kv_heads
-    if heads < 1:
-        yield Fault("heads", "must be at least 1", got=heads)
-        return
-    if options.head_dim is None and context.dim and context.dim % heads:
-        # Positions that rotate need an even head_dim.
-        even = [count for count in divisors(context.dim) if context.dim // count % 2 == 0]
-        near = max(1, round(context.dim / heads / 2)) * heads * 2
-        fix = f"Try {nearest_values(heads, even)}" if even else f"Try model.dim={near}"
-        got = f"{heads} and {context.dim}"
-        fix = f"{fix}, or set attn.head_dim."
-        yield Fault("heads", "must divide model.dim", got, fix)
-    if kv is not None and (kv < 1 or heads % kv):
-        yield Fault(
-            "kv_heads",
-            "must divide attn.heads",
-            got=f"{kv} and {heads}",
-            fix=f"Try {alternatives(divisors(heads))}.",
-        )
 
 
 def channels(width: int, count: int) -> int:

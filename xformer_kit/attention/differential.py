@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads
+from xformer_kit.attention.base import ATTENTIONS, Attention
+from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections
@@ -56,7 +57,7 @@ class Differential(Attention):
         dropout: float = 0.0,  # probability, on the attention weights
     ):
         super().__init__()
-        self.head_dim = d = head_dim or dim // heads // 2
+        self.head_dim = d = head_channels(dim, heads, head_dim, parts=2)
         self.kv_heads = kv_heads or heads
         self.scale = d**-0.5 if scale is None else scale
         self.q = nn.Linear(dim, heads * 2 * d, bias)
@@ -78,7 +79,7 @@ class Differential(Attention):
 
     @classmethod
     def traits(cls, options, dim):
-        head_dim = options.get("head_dim") or dim // (options.get("heads") or 1) // 2
+        head_dim = head_channels(dim, options.get("heads") or 1, options.get("head_dim"), parts=2)
         return super().traits({**options, "head_dim": head_dim}, dim)
 
     @classmethod
@@ -89,7 +90,7 @@ class Differential(Attention):
             and context.dim
             and options.heads >= 1
             and context.dim % options.heads == 0
-            and context.dim // options.heads % 2
+            and head_channels(context.dim, options.heads, None) % 2
         ):
             yield Fault(
                 "heads",

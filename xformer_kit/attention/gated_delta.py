@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.attention.base import ATTENTIONS, check_heads
+from xformer_kit.attention.base import ATTENTIONS
+from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.attention.recurrent import Recurrent, StateCache, to_fp32
 from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.kernel import Kernel
@@ -66,7 +67,7 @@ class GatedDelta(Recurrent):
         chunk: int = 64,  # tokens that are computed at once in training
     ):
         super().__init__()
-        self.head_dim = head_dim or dim // heads
+        self.head_dim = head_channels(dim, heads, head_dim)
         self.heads = heads
         self.v_heads = v_heads or heads
         self.v_head_dim = v_head_dim or 2 * self.head_dim

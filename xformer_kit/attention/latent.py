@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads
+from xformer_kit.attention.base import ATTENTIONS, Attention
+from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections, is_plain
@@ -77,7 +78,7 @@ class Latent(Attention):
         dropout: float = 0.0,  # probability, on the attention weights
     ):
         super().__init__()
-        self.head_dim = head_dim or dim // heads
+        self.head_dim = head_channels(dim, heads, head_dim)
         self.rope_head_dim = rope_dim(self.head_dim, rope_head_dim)
         self.v_head_dim = v_head_dim or self.head_dim
         self.kv_rank = kv_rank or 4 * self.head_dim

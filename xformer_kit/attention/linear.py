@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.attention.base import ATTENTIONS, check_heads
+from xformer_kit.attention.base import ATTENTIONS
+from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.attention.recurrent import Recurrent, StateCache, no_autocast, real_tokens, to_fp32
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
@@ -73,7 +74,7 @@ class Kernelized(Recurrent):
         bias: bool,
     ):
         super().__init__()
-        self.head_dim = head_dim or dim // heads
+        self.head_dim = head_channels(dim, heads, head_dim)
         self.v_head_dim = v_head_dim or self.head_dim
         self.heads = heads
         self.kernel = kernel

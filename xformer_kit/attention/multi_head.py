@@ -10,8 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads
+from xformer_kit.attention.base import ATTENTIONS, Attention
 from xformer_kit.attention.gate import Gate, NoGate
+from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.attention.qk_norm import NoQKNorm, QKNorm, make_norm
 from xformer_kit.attention.score import Score, SoftmaxScore
 from xformer_kit.kernel import Kernel
@@ -131,7 +132,7 @@ class MultiHead(Attention):
     ):
         super().__init__()
         heads = shape.heads
-        self.head_dim = shape.head_dim or dim // heads
+        self.head_dim = head_channels(dim, heads, shape.head_dim)
         self.kv_heads = shape.kv_heads or heads
         self.v_head_dim = shape.v_head_dim or self.head_dim
         self.kernel = kernel

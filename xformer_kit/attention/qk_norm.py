@@ -10,6 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from xformer_kit.attention.heads import head_channels
 from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import (
     Context,
@@ -192,7 +193,7 @@ class NormedQK(QKNorm):
         if (attn := context.outer) is None or options.groups <= 1:
             return
         heads = attn.heads or 0
-        head_dim = attn.head_dim or (context.dim // heads if heads > 0 else 0)
+        head_dim = head_channels(context.dim, heads, attn.head_dim) if heads > 0 else 0
         joint_heads = (attn.kv_heads or heads) if cls.over == "projection" else 1
         channels = head_dim * joint_heads
         if channels > 0 and (channels % options.groups or channels == options.groups):

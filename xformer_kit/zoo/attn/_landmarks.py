@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from xformer_kit.attention import check_heads
+from xformer_kit.attention import check_heads, head_channels
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Unused, above, at_least
 from xformer_kit.tensors import hidden, vector
@@ -36,7 +36,7 @@ class LandmarkAttention(WholeTextAttention):
         scale: float | None,
     ):
         super().__init__()
-        self.head_dim = head_dim or dim // heads
+        self.head_dim = head_channels(dim, heads, head_dim)
         self.landmarks = landmarks
         self.scale = self.head_dim**-0.5 if scale is None else scale
         self.q, self.k, self.v = (nn.Linear(dim, heads * self.head_dim, bias) for _ in range(3))

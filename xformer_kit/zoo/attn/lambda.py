@@ -10,6 +10,7 @@ from xformer_kit.attention import (
     Attention,
     KeyValueCache,
     check_heads,
+    head_channels,
     no_autocast,
     to_fp32,
 )
@@ -75,7 +76,7 @@ class Lambda(Attention):
         scale: float = 1.0,  # factor on queries
     ):
         super().__init__()
-        self.head_dim = d = head_dim or dim // heads
+        self.head_dim = d = head_channels(dim, heads, head_dim)
         self.v_head_dim = v_head_dim or d
         self.scale = scale
         self.q = nn.Linear(dim, heads * d, bias)

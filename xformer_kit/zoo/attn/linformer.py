@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.attention import ATTENTIONS, KeyValueCache, check_heads
+from xformer_kit.attention import ATTENTIONS, KeyValueCache, check_heads, head_channels
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import above, at_least, in_range
@@ -70,7 +70,7 @@ class Linformer(WholeTextAttention):
         dropout: float = 0.0,  # probability, on the attention weights
     ):
         super().__init__()
-        self.head_dim = head_dim or dim // heads
+        self.head_dim = head_channels(dim, heads, head_dim)
         self.rank = rank
         self.heads = heads
         self.scale = self.head_dim**-0.5 if scale is None else scale

@@ -7,7 +7,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from xformer_kit.attention import ATTENTIONS, Recurrent, StateCache, check_heads, to_fp32
+from xformer_kit.attention import (
+    ATTENTIONS,
+    Recurrent,
+    StateCache,
+    check_heads,
+    head_channels,
+    to_fp32,
+)
 from xformer_kit.kernel import Kernel, Recurrence, segments
 from xformer_kit.registry import above, at_least
 from xformer_kit.tensors import hidden
@@ -49,7 +56,7 @@ class Retention(Recurrent):
         chunk: int = 64,  # tokens that are computed at once in training
     ):
         super().__init__()
-        self.head_dim = head_dim or dim // heads
+        self.head_dim = head_channels(dim, heads, head_dim)
         self.v_head_dim = v_head_dim or 2 * self.head_dim
         self.heads = heads
         self.kernel = kernel
