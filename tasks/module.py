@@ -38,9 +38,10 @@ class StepState:
     A separate object, since setting an attribute of an nn.Module is slow.
     """
 
-    # Sums over micro-batches and ranks: [nats, tokens, auxiliary loss, encoded signals]; see
-    # `encode_signal` in tasks/run/exit_codes.py.
-    sums: Tensor = field(default_factory=lambda: torch.zeros(4))
+    # Sums over micro-batches and ranks: [nats, tokens, auxiliary loss].
+    sums: Tensor = field(default_factory=lambda: torch.zeros(3))
+    # Sum over ranks of `encode_signal` in tasks/run/exit_codes.py; () of 0 with one rank.
+    signals: Tensor = field(default_factory=lambda: torch.zeros(()))
     # Tensors that the model's components report, summed over micro-batches and ranks.
     report: dict[str, Tensor] = field(default_factory=dict)
     # Norm of the gradient of the mean loss, before clipping.
@@ -49,6 +50,9 @@ class StepState:
     complete: bool = True
     # Whether the update was skipped, as the loss or the gradient is not finite. None: it was not.
     skipped: Tensor | None = None
+
+    nats = property(lambda self: self.sums[0])  # sum of the losses of the step's tokens, ()
+    tokens = property(lambda self: self.sums[1])  # number of the step's tokens, ()
 
 
 class Task(pl.LightningModule):
@@ -129,7 +133,7 @@ class Task(pl.LightningModule):
         )
         self._sum_dtype = torch.float32 if self.device.type == "mps" else torch.float64
         # Sums since the last row of metrics.csv, as in StepState.sums.
-        self.metric_sums = torch.zeros(4, dtype=self._sum_dtype, device=self.device)
+        self.metric_sums = torch.zeros(3, dtype=self._sum_dtype, device=self.device)
         self.first_nonfinite = self.first_nonfinite.to(self.device)
         self.skipped_steps = self.skipped_steps.to(self.device)
         self._world_size = trainer.world_size
@@ -184,7 +188,7 @@ class Task(pl.LightningModule):
         """
         gradients = [p.grad for p in self._trainable if p.grad is not None]
         clip = self.config["trainer"].get("gradient_clip_val")
-        scale = self._world_size / self.step_state.sums[1]
+        scale = self._world_size / self.step_state.tokens
         if "on_before_optimizer_step" in self._hooks:
             torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
             scale = torch.ones_like(scale)
@@ -218,7 +222,7 @@ class Task(pl.LightningModule):
         """
         self.load_state_dict(state["state_dict"])
         self.step = state["global_step"]
-        self.skipped_steps = torch.tensor(state["left_out"])
+        self.skipped_steps = torch.tensor(state["skipped_steps"])
         self.accumulate = state["accumulate"]
         self.checkpoint = state
 
@@ -232,7 +236,7 @@ class Task(pl.LightningModule):
     def _restore_optimizer(self, state: State) -> None:
         """Loads the states of the optimizer, the metrics' sums and the fp16 scaler."""
         self._optimizer.load_state_dict(state["optimizer"])
-        self.metric_sums += state["window"].to(self.device)
+        self.metric_sums += state["metric_sums"].to(self.device)
         if self._scaler is not None and "scaler" in state:
             self._scaler.load_state_dict(state["scaler"])
         self.checkpoint = {}
@@ -303,13 +307,11 @@ class Task(pl.LightningModule):
         """Returns a micro-batch's loss as a sum over its tokens, and adds it to the step's sums."""
         nats, count, report = self.objective.loss(self.model, batch)
         auxiliary = report.pop("loss", None) if report else None
-        zero = nats.new_zeros(())
         sums = torch.stack(
             [
                 nats.detach(),
                 torch.as_tensor(count, dtype=nats.dtype, device=nats.device),
-                zero if auxiliary is None else (auxiliary * count).detach(),
-                zero,
+                nats.new_zeros(()) if auxiliary is None else (auxiliary * count).detach(),
             ]
         )
         state = self.step_state
@@ -330,11 +332,11 @@ class Task(pl.LightningModule):
         state = self.step_state
         if self._world_size == 1:
             return
-        state.sums[3] = encode_signal(self.signals.number, self.signals.time_is_up)
+        encoded = encode_signal(self.signals.number, self.signals.time_is_up)
         reported = [value.to(self._sum_dtype).flatten() for value in state.report.values()]
-        flat = torch.cat([state.sums, *reported])
+        flat = torch.cat([state.sums, state.sums.new_tensor([encoded]), *reported])
         all_reduce(flat)
-        state.sums, *values = flat.split([4, *map(len, reported)])
+        state.sums, state.signals, *values = flat.split([3, 1, *map(len, reported)])
         for (name, old), value in zip(state.report.items(), values, strict=True):
             state.report[name] = value.view(old.shape).to(old.dtype)
 
@@ -342,7 +344,7 @@ class Task(pl.LightningModule):
         """Runs the optimizer's step, unless the loss or the gradient is not finite: then neither
         weights nor optimizer state change.
         """
-        skipped = ~torch.isfinite(self.step_state.grad_norm + self.step_state.sums[0])
+        skipped = ~torch.isfinite(self.step_state.grad_norm + self.step_state.nats)
         if self._skips_on_device:
             # All steps after the first are skipped too, so that the first one can be replayed
             # when `first_nonfinite` is read.
@@ -379,7 +381,7 @@ class Task(pl.LightningModule):
         """The row of metrics.csv about the steps since its last row, whose sums it resets;
         grad_norm is that of the last step.
         """
-        nats, tokens, auxiliary, _ = self.metric_sums.tolist()
+        nats, tokens, auxiliary = self.metric_sums.tolist()
         self.metric_sums.zero_()
         row = {
             "train/loss": nats / tokens if tokens else math.nan,

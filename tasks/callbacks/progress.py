@@ -36,7 +36,7 @@ class ProgressObserver:
             pace = 0.7 * self.seconds_per_step + 0.3 * pace
         if step != self.first_step:
             self.seconds_per_step = pace
-        loss = float(task.step_state.sums[0] / task.step_state.sums[1])
+        loss = float(task.step_state.nats / task.step_state.tokens)
         speed = task.tokens_per_step() / pace if pace else 0.0
         self.bar.show(step, loss, speed, pace * (self.bar.total - step))
 

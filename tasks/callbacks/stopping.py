@@ -72,6 +72,7 @@ class RequestedStop:
     callbacks: Mapping[str, Any]
     delays: bool
     is_early: bool = False  # whether a callback has requested it before the first step
+    source: str | None = None  # name of the callback that has requested it
 
     def on_fit_start(self, trainer: Any, task: Task) -> None:
         """Takes no step if the run had ended before it was resumed, and otherwise at least one,
@@ -86,7 +87,7 @@ class RequestedStop:
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         trainer.should_stop |= self.is_early or self.cadence.stop_step == task.step
         if trainer.should_stop and not self.cadence.is_last(task.step):
-            self._stop_at(task.step, trainer)
+            self._stop_at(task.step)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if not trainer.should_stop or self.cadence.is_last(task.step):
@@ -94,15 +95,31 @@ class RequestedStop:
         trainer.should_stop = not self.delays
         last = task.step + self.delays
         if last < self.cadence.total:
-            self._stop_at(last, trainer)
+            self._stop_at(last)
 
-    def _stop_at(self, step: int, trainer: Any) -> None:
-        """Names the callback that requested the stop, if that is known."""
-        for name, callback in self.callbacks.items():
-            if callback is trainer.stopped_by:
-                self.cadence.stop_at(step, f"callbacks.{name}", stopping_detail(callback) or "")
-                return
-        self.cadence.stop_at(step, "a callback")
+    def _stop_at(self, step: int) -> None:
+        """Names the callback that requested the stop."""
+        if (name := self.source) is None:
+            self.cadence.stop_at(step, "a callback")
+        else:
+            detail = stopping_detail(self.callbacks[name]) or ""
+            self.cadence.stop_at(step, f"callbacks.{name}", detail)
+
+
+@dataclass(eq=False)
+class StopSource:
+    """Stores the name of the user's callback before it as the `source` of a request, if that has
+    set trainer.should_stop.
+    """
+
+    name: str
+    request: RequestedStop
+
+    def on_train_batch_end(self, trainer: Any, task: Task) -> None:
+        if trainer.should_stop and self.request.source is None:
+            self.request.source = self.name
+
+    on_fit_start = on_train_start = on_train_batch_start = on_validation_end = on_train_batch_end
 
 
 @dataclass(eq=False)
@@ -161,4 +178,4 @@ def sum_of_signals(cadence: Cadence, task: Task) -> int:
     On a GPU it is 0 except at steps at which the run waits for the device anyway.
     """
     is_read = task.device.type == "cpu" or cadence.reads_step(task.step)
-    return int(task.step_state.sums[3]) if is_read else 0
+    return int(task.step_state.signals) if is_read else 0

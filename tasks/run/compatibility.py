@@ -33,7 +33,7 @@ def resume_fault(state: Facts, task: Task) -> str | None:
     if state.get("average") and (fault := weights_fault(state["average"], parameters, "average")):
         return fault
     optimizer, saved = task.configure_optimizers(), state["optimizer"]
-    if isinstance(optimizer, Adam) and not saved["state"] and state["left_out"] < step:
+    if isinstance(optimizer, Adam) and not saved["state"] and state["skipped_steps"] < step:
         return (
             f"optimizer.state must have what the optimizer keeps after {step:,} steps; got nothing"
         )

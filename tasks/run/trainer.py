@@ -2,9 +2,7 @@
 
 import logging
 import os
-import sys
 import warnings
-from traceback import walk_stack
 from typing import Any
 
 import lightning.pytorch as pl
@@ -57,32 +55,12 @@ def silence_lightning() -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
-class Trainer(pl.Trainer):
-    """Lightning's Trainer with `stopped_by`: the callback that has set `should_stop`, or None."""
-
-    stopped_by: pl.Callback | None = None
-    _stops = False
-
-    @property  # type: ignore[override]
-    def should_stop(self) -> bool:
-        return self._stops
-
-    @should_stop.setter
-    def should_stop(self, value: bool) -> None:
-        if value and not self._stops:
-            frames = walk_stack(sys._getframe(1))
-            callers = (frame.f_locals.get("self") for frame, _ in frames)
-            callbacks = (one for one in callers if isinstance(one, pl.Callback))
-            self.stopped_by = next(callbacks, self.stopped_by)
-        self._stops = value
-
-
 def make_trainer(
     config: Config,
     callbacks: list[Any],
     logger: Any,
     total_steps: int,
-) -> Trainer:
+) -> pl.Trainer:
     """Returns the Trainer of this process, one of the ranks that a launcher started. Raises
     ConfigError if Lightning does not accept the config.
     """
@@ -111,7 +89,7 @@ def make_trainer(
         "use_distributed_sampler": False,
     }
     try:
-        trainer = Trainer(**arguments)
+        trainer = pl.Trainer(**arguments)
     except (pl.utilities.exceptions.MisconfigurationException, ValueError, RuntimeError) as error:
         raise config_error("trainer", " ".join(str(error).split())) from error
     # Lightning's constructor refuses two callbacks of one class that have a state, since its own

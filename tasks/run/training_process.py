@@ -22,7 +22,7 @@ from tasks.callbacks.observers import (
     create_observers,
 )
 from tasks.callbacks.recorder import EarlyMeasurement, Recorder
-from tasks.callbacks.stopping import StopBeforeStep
+from tasks.callbacks.stopping import RequestedStop, StopBeforeStep, StopSource
 from tasks.configured_metrics import check_metrics
 from tasks.data import DataModule
 from tasks.logging import loggers, startup, summary
@@ -57,10 +57,10 @@ CHECKPOINT_KEYS = (
     "state_dict",
     "global_step",
     "optimizer",
-    "window",
+    "metric_sums",
     "best_steps",
     "validation",
-    "left_out",
+    "skipped_steps",
     "accumulate",
     "config",
 )
@@ -221,10 +221,15 @@ class TrainingProcess:
         same_config = checks.SameConfig(config_hash(config), self.prepared.fingerprint)
         observers = create_observers(self, self.checkpoint_saver, average)
         # The user's callbacks run before CheckpointSaver, which saves their state.
-        callbacks = [*own_callbacks.values(), Observers([same_config, *observers])]
-        if own_callbacks:
+        callbacks: list[Any] = [Observers([same_config, *observers])]
+        for request in (one for one in observers if isinstance(one, RequestedStop)):
             first = [EarlyMeasurement(self.recorder), StopBeforeStep(observers[-1])]
-            callbacks.insert(0, Observers(first))
+            own = [
+                each
+                for name, callback in own_callbacks.items()
+                for each in (callback, Observers([StopSource(name, request)]))
+            ]
+            callbacks = [Observers(first), *own, *callbacks]
         self.trainer = trainers.make_trainer(
             config, callbacks, self.logger.lightning, self.total_steps
         )

@@ -193,9 +193,9 @@ def _mapping(each: Check | None = None, key: Any = str) -> Check:
     return check
 
 
-def _window(value: Any, path: str) -> str | None:
-    valid = isinstance(value, Tensor) and value.shape == (4,) and value.is_floating_point()
-    return _require(valid, value, path, "be a tensor of 4 numbers")
+def _metric_sums(value: Any, path: str) -> str | None:
+    valid = isinstance(value, Tensor) and value.shape == (3,) and value.is_floating_point()
+    return _require(valid, value, path, "be a tensor of 3 numbers")
 
 
 def _best_steps(value: Any, path: str) -> str | None:
@@ -271,11 +271,11 @@ ENTRIES: dict[str, Check] = {  # the check of each entry, if it exists
     "global_step": _integer(0),
     "optimizer": _optimizer,
     "scaler": _mapping(number_fault),
-    "window": _window,
+    "metric_sums": _metric_sums,
     "best_steps": _best_steps,
     "stop": _stop,
     "validation": _mapping(number_fault),
-    "left_out": _integer(0),
+    "skipped_steps": _integer(0),
     "accumulate": _integer(1),
     "spent": _mapping(number_fault),
     "metrics": _metrics_mark,

@@ -32,7 +32,7 @@ def test_the_remaining_time_follows_the_seconds_per_step():
     """
     shown, clock = [], SimpleNamespace(spent=0.0)
     bar = SimpleNamespace(total=10, due=lambda step: True, show=lambda *row: shown.append(row))
-    sums = SimpleNamespace(sums=[6.0, 3.0])
+    sums = SimpleNamespace(nats=6.0, tokens=3.0)
     task = SimpleNamespace(step=0, step_state=sums, tokens_per_step=lambda: 20.0)
     progress = ProgressObserver(bar, clock)
     progress.on_train_start(None, task)
