@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import LENGTH, VOCAB, Composition, randomise
+from xformer_kit.laws.tiny_composition import LENGTH, VOCAB, Composition, randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.tiny_composition import Composition
 
 LENGTH, HEADS, HEAD = 13, 6, 10
 

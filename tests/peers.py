@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.laws.composition import VOCAB
+from xformer_kit.laws.tiny_composition import VOCAB
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 

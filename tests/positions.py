@@ -2,7 +2,7 @@
 
 import torch
 
-from xformer_kit.laws.composition import randomise
+from xformer_kit.laws.tiny_composition import randomise
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
 

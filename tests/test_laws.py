@@ -13,8 +13,8 @@ from tests.laws.rows import PAGE, STORED, all_pairs, digest, each_choice
 from xformer_kit.config import NESTED_GROUPS, check
 from xformer_kit.laws import LAWS, LawBroken, check_component, overrides, tiny_config
 from xformer_kit.laws.building import sampled_comparisons
-from xformer_kit.laws.composition import MODELS, Composition
 from xformer_kit.laws.registry import SLOW
+from xformer_kit.laws.tiny_composition import MODELS, Composition
 from xformer_kit.laws.variants import config_of, row_label
 from xformer_kit.plan import KINDS
 

@@ -21,7 +21,7 @@ from tests.peers import (
     transformers,
 )
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import LENGTH
+from xformer_kit.laws.tiny_composition import LENGTH
 
 
 def gpt2():

@@ -15,7 +15,7 @@ from tests.peers import (
     transformers,
 )
 from tests.two_stack_peers import IDS, NAMES, REAL, like_transformers, renamed
-from xformer_kit.laws.composition import LENGTH, VOCAB
+from xformer_kit.laws.tiny_composition import LENGTH, VOCAB
 
 
 @pytest.fixture(scope="module")

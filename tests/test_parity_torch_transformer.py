@@ -19,7 +19,7 @@ from tests.peers import (
 )
 from tests.two_stack_peers import IDS, REAL, SOURCE_REAL, SOURCES, renamed
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import LENGTH, VOCAB
+from xformer_kit.laws.tiny_composition import LENGTH, VOCAB
 
 
 def torch_attention(prefix: str, theirs: str, state: State) -> State:

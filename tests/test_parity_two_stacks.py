@@ -18,7 +18,7 @@ from tests.peers import (
 )
 from tests.two_stack_peers import IDS, NAMES, REAL, SOURCE_REAL, SOURCES, like_transformers, renamed
 from xformer_kit import compose
-from xformer_kit.laws.composition import VOCAB
+from xformer_kit.laws.tiny_composition import VOCAB
 
 
 def bart_blocks(name: str, state: State) -> State:

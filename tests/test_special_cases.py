@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.messages import messages
 from xformer_kit.laws import LAWS, tiny_config
-from xformer_kit.laws.composition import Composition, faults
+from xformer_kit.laws.tiny_composition import Composition, faults
 from xformer_kit.laws.variants import CAUSAL, WINDOW
 from xformer_kit.mask.base import HIDES_ALL
 from xformer_kit.model.build import build_model

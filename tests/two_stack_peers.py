@@ -4,7 +4,7 @@ import torch
 
 from tests.peers import ATTN, LAYER_NORM, SMALL, WIDTH, State
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import LENGTH, SOURCE, VOCAB
+from xformer_kit.laws.tiny_composition import LENGTH, SOURCE, VOCAB
 
 
 def random_ids(length: int, seed: int) -> torch.Tensor:

@@ -50,7 +50,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     )
     if faults := [*unfit, *transfer.faults]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
-    entry = _provenance(run, file, state, weights, transfer, rows)
+    entry = _origin(run, file, state, weights, transfer, rows)
     entry["new_rows"] = {
         name: _new_rows(pairs, len(tokens[vocabularies[name][1]][0]))
         for name, pairs in rows.items()
@@ -116,7 +116,7 @@ def _with_architecture(faults: Sequence[Fault], config: Config, run: str) -> Fau
         yield replace(fault, fix=f"{hint}{fault.fix}".strip()) if fault.path == PATH else fault
 
 
-def provenance(run_dir: Path) -> State | None:
+def origin(run_dir: Path) -> State | None:
     """Returns the content of init_from.json; None without the file."""
     try:
         return read_object(run_dir / INIT_FROM, {"sha256": str}, needs=("sha256",))
@@ -206,7 +206,7 @@ def _vocabulary_faults(
         )
 
 
-def _provenance(
+def _origin(
     run: Path,
     file: Path,
     state: State,
@@ -235,7 +235,7 @@ def _provenance(
 
 def _check_or_write(path: Path, entry: State) -> None:
     """Writes init_from.json. Raises ConfigError if a run that begins again finds other weights."""
-    before = provenance(path.parent)
+    before = origin(path.parent)
     if before is not None and before["sha256"] != entry["sha256"]:
         raise config_error(
             "init_from.run",

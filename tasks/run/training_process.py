@@ -31,7 +31,7 @@ from tasks.logging.csv_log import CsvLog
 from tasks.logging.run_log import log_into
 from tasks.run import checkpoints, checks, heartbeat, init_from, nonfinite, prolonged, ranks
 from tasks.run import trainer as trainers
-from tasks.run.compatibility import resume_fault
+from tasks.run.checkpoint_faults import resume_fault
 from tasks.run.decoding_speed import check_decodable, decoding_speed
 from tasks.run.exit_codes import NonFinite, SignalBox
 from tasks.run.faults import refuse
@@ -357,7 +357,7 @@ class TrainingProcess:
                 "accumulate": task.accumulate,
             },
             "components": component_hashes(self.job.components),
-            "init_from": init_from.provenance(self.run_dir),
+            "init_from": init_from.origin(self.run_dir),
             "prolonged": prolonged.changes(self.run_dir),
             "code": code_hashes(config),
             "versions": summary.versions(),

@@ -15,7 +15,7 @@ from tests.messages import messages
 from xformer_kit.attention import ATTENTIONS, Latent
 from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, faults, tiny_config
-from xformer_kit.laws.composition import BATCH, LENGTH, VOCAB, Composition, randomise
+from xformer_kit.laws.tiny_composition import BATCH, LENGTH, VOCAB, Composition, randomise
 from xformer_kit.mask import Causal
 from xformer_kit.model.build import build_model
 from xformer_kit.model.fused_projections import with_fused_projections

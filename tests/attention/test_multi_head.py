@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from xformer_kit import build, compose
 from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, LawBroken, faults, tiny_config
-from xformer_kit.laws.composition import LENGTH, VOCAB, Composition, randomise
+from xformer_kit.laws.tiny_composition import LENGTH, VOCAB, Composition, randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.fused_projections import with_fused_projections
 

@@ -11,7 +11,7 @@ from tests.attentions import HIDDEN, layer, weights
 from xformer_kit import compose
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.composition import LENGTH, VOCAB, Composition
+from xformer_kit.laws.tiny_composition import LENGTH, VOCAB, Composition
 from xformer_kit.model.build import build_model
 
 

@@ -14,7 +14,7 @@ from tests.messages import messages
 from xformer_kit import ConfigError
 from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.composition import LENGTH, VOCAB, randomise
+from xformer_kit.laws.tiny_composition import LENGTH, VOCAB, randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.composition import BATCH, VOCAB, randomise
+from xformer_kit.laws.tiny_composition import BATCH, VOCAB, randomise
 from xformer_kit.model.build import build_model
 
 

@@ -9,7 +9,7 @@ from compositions import LENGTH, TINY, VOCAB, batch, config_of, loss_of, model_o
 from refusals import refused
 
 from xformer_kit import ConfigError, build
-from xformer_kit.model.block import LayerInput
+from xformer_kit.model.block import BlockInput
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
 
@@ -162,7 +162,7 @@ def test_a_block_does_not_change_the_memo_that_it_gets():
     model, tokens = model_of("first_values"), batch().with_positions()
     x, block, given = model.embed(tokens.ids), model.decoder.blocks[0], {}
     (context,) = model.decoder.contexts(tokens, tokens, (tokens, None), x.dtype)
-    _, _, left = block((x,), LayerInput({"attn": context}, tokens, cross_layer_state=given))
+    _, _, left = block((x,), BlockInput({"attn": context}, tokens, cross_layer_state=given))
     assert given == {}
     assert list(left) == ["values"]
 

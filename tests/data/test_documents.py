@@ -16,7 +16,7 @@ from xformer_kit.data import collate, prepare
 from xformer_kit.data.documents import document_numbers, write_documents, write_text
 from xformer_kit.data.tokenizer import Word
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import randomise
+from xformer_kit.laws.tiny_composition import randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError

@@ -8,7 +8,7 @@ from tests.messages import messages
 from xformer_kit.extra.deep_embed import TokenFactors
 from xformer_kit.ffn import FFNS
 from xformer_kit.laws import LAWS, faults, tiny_config
-from xformer_kit.laws.composition import Composition, build_tiny_model
+from xformer_kit.laws.tiny_composition import Composition, build_tiny_model
 from xformer_kit.optim import parameter_groups
 
 DEEP = {"deep_embed": {}}

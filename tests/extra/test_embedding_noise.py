@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from xformer_kit.extra import EmbeddingNoise, ExtraInput
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.tiny_composition import Composition
 from xformer_kit.model.tokens import UNKNOWN, Tokens
 
 

@@ -8,8 +8,8 @@ from torch.testing import assert_close
 from xformer_kit.extra import ExtraInput
 from xformer_kit.extra.join import Join
 from xformer_kit.laws import LAWS, tiny_config
-from xformer_kit.laws.composition import Composition, build_tiny_model, randomise
-from xformer_kit.model.block import LayerInput
+from xformer_kit.laws.tiny_composition import Composition, build_tiny_model, randomise
+from xformer_kit.model.block import BlockInput
 from xformer_kit.model.tokens import Tokens
 
 
@@ -39,7 +39,7 @@ def looped(model, ids):
         if depth >= 1:
             x = entered(x, inputs[0], reinject[str(depth)].weight)
         at = {name: contexts[group] for name, group in block.attention_group_of.items()}
-        state, _, _ = block((x,), LayerInput(at, tokens, extras=given))
+        state, _, _ = block((x,), BlockInput(at, tokens, extras=given))
     return stack.norm(state[0])
 
 

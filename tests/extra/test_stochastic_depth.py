@@ -6,8 +6,8 @@ from torch.testing import assert_close
 
 from xformer_kit.extra import ExtraInput
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import BATCH, Composition
-from xformer_kit.model.block import LayerInput
+from xformer_kit.laws.tiny_composition import BATCH, Composition
+from xformer_kit.model.block import BlockInput
 from xformer_kit.model.tokens import UNKNOWN
 
 
@@ -27,7 +27,7 @@ def test_stochastic_depth_skips_rows_more_often_in_later_layers():
         x = torch.ones(4000, 1, 36, dtype=torch.float64)
         with torch.no_grad():
             given = ExtraInput(UNKNOWN, UNKNOWN, memory={"keep": keep[depth]})
-            layer = LayerInput(extras={"stochastic_depth": given})
+            layer = BlockInput(extras={"stochastic_depth": given})
             (y,), _, _ = block.train()((x,), layer)
             stack.extra.eval()
             (whole,), _, _ = block((x,), layer)

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from tests.messages import messages
 from xformer_kit.extra import TokenShift, previous_places
 from xformer_kit.laws import LAWS, faults, tiny_config
-from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.tiny_composition import Composition
 from xformer_kit.model.tokens import Tokens
 
 SUBLAYERS = {0: {"attn": "attn"}}

@@ -9,8 +9,8 @@ from x_attention import DIM, HEAD_DIM, HEADS, LENGTH, ours, run, state_of, their
 from xformer_kit.extra import ExtraInput
 from xformer_kit.extra.value_residual import MixedValues
 from xformer_kit.laws import LAWS, tiny_config
-from xformer_kit.laws.composition import LENGTH as TEXT
-from xformer_kit.laws.composition import VOCAB, randomise
+from xformer_kit.laws.tiny_composition import LENGTH as TEXT
+from xformer_kit.laws.tiny_composition import VOCAB, randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import UNKNOWN
 

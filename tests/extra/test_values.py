@@ -6,7 +6,7 @@ from tests.messages import messages
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.extra import EXTRAS, Extra
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.tiny_composition import Composition
 
 
 @pytest.fixture(autouse=True)

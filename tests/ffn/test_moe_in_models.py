@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from xformer_kit.inspect import flops
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.composition import VOCAB
+from xformer_kit.laws.tiny_composition import VOCAB
 from xformer_kit.model.build import build_model
 from xformer_kit.optim import parameter_groups
 

@@ -6,7 +6,7 @@ import torch
 from xformer_kit import ConfigError
 from xformer_kit.generate import generate, score
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import VOCAB
+from xformer_kit.laws.tiny_composition import VOCAB
 from xformer_kit.model.build import build_model
 
 IDS = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])

@@ -7,7 +7,7 @@ from drawings import assert_ticks_are_exact
 
 from xformer_kit.inspect import Picture, attention_weights, plot_attention, plot_bias, plot_mask
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import build_tiny_model
+from xformer_kit.laws.tiny_composition import build_tiny_model
 from xformer_kit.mask import Causal, SlidingWindow
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS

@@ -11,7 +11,7 @@ from xformer_kit.inspect import attention_weights
 from xformer_kit.kernel import KERNELS, Kernel
 from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.checking import COMPANIONS
-from xformer_kit.laws.composition import Composition, build_tiny_model
+from xformer_kit.laws.tiny_composition import Composition, build_tiny_model
 from xformer_kit.laws.variants import variants
 from xformer_kit.model.tokens import expand_heads
 from xformer_kit.registry import ConfigError

@@ -8,7 +8,7 @@ from drawings import assert_ticks_are_exact
 from tasks.cli import main
 from xformer_kit.config import config_yaml
 from xformer_kit.inspect import plot_curves, plot_norms
-from xformer_kit.laws.composition import default_config
+from xformer_kit.laws.tiny_composition import default_config
 from xformer_kit.registry import ConfigError
 
 

@@ -12,8 +12,8 @@ from xformer_kit.attention import ATTENTIONS, SCORES
 from xformer_kit.config import check
 from xformer_kit.kernel import KERNELS
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import Composition
 from xformer_kit.laws.numerics import train_step
+from xformer_kit.laws.tiny_composition import Composition
 from xformer_kit.model.tokens import Tokens, scaled_to_unit
 from xformer_kit.position import POSITIONS
 

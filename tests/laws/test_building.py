@@ -99,7 +99,9 @@ def test_shared_embeddings_that_are_two_matrices_are_caught(monkeypatch):
         model.source_embed = nn.Embedding(*model.embed.weight.shape)
         return model
 
-    monkeypatch.setattr("xformer_kit.laws.composition.build_model", build_with_own_source_embedding)
+    monkeypatch.setattr(
+        "xformer_kit.laws.tiny_composition.build_model", build_with_own_source_embedding
+    )
     with pytest.raises(LawBroken, match="source and target are embedded by two matrices"):
         LAWS["tying"](tiny_config("encoder_decoder"))
 

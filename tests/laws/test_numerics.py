@@ -17,9 +17,9 @@ from xformer_kit.attention import ATTENTIONS, MultiHead
 from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.kernel import KERNELS, SDPA, Reference
 from xformer_kit.laws import LAWS, LawBroken, tiny_config
-from xformer_kit.laws.composition import Composition
 from xformer_kit.laws.masks import visible_keys
 from xformer_kit.laws.numerics import without_skips
+from xformer_kit.laws.tiny_composition import Composition
 from xformer_kit.model.model import Model
 from xformer_kit.tensors import vector
 

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from xformer_kit.laws import LAWS, tiny_config
-from xformer_kit.laws.composition import randomise
+from xformer_kit.laws.tiny_composition import randomise
 from xformer_kit.mask import AllOf, AnyOf, Causal, Full, Prefix, SlidingWindow, matrix
 from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens

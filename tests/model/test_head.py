@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from tests.messages import messages
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.composition import DIM, VOCAB, Composition, build_tiny_model
+from xformer_kit.laws.tiny_composition import DIM, VOCAB, Composition, build_tiny_model
 from xformer_kit.model.loss import cross_entropy
 
 SHAPED = {"logit_scale": 0.3, "logit_softcap": 2.0, "head_bias": True}

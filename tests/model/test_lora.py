@@ -8,7 +8,7 @@ import torch
 from tests.laws.rows import each_choice
 from xformer_kit import ConfigError, build, compose
 from xformer_kit.generate import generate
-from xformer_kit.laws.composition import Composition, tiny_config
+from xformer_kit.laws.tiny_composition import Composition, tiny_config
 from xformer_kit.laws.variants import config_of, row_label
 from xformer_kit.model.lora import Adapter, LoRALinear, add_adapters, linear_maps, merge
 

@@ -3,7 +3,7 @@ import torch
 
 from xformer_kit import ConfigError, build, compose
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import MAX_LEN
+from xformer_kit.laws.tiny_composition import MAX_LEN
 
 
 @pytest.fixture

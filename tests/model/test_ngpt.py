@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from tasks.run.start import start_run
 from xformer_kit import build, compose, load
 from xformer_kit.ffn import FFNS
-from xformer_kit.laws.composition import randomise
+from xformer_kit.laws.tiny_composition import randomise
 
 D, H, VOCAB, T = 24, 3, 31, 9
 SMALL = [

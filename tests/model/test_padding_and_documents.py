@@ -5,7 +5,7 @@ import torch
 
 from xformer_kit import ConfigError
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import VOCAB, Composition
+from xformer_kit.laws.tiny_composition import VOCAB, Composition
 from xformer_kit.model.tokens import Tokens
 
 ROWS, LENGTH = 6, 16

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from xformer_kit import ConfigError
 from xformer_kit.generate import score
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import MAX_LEN, VOCAB
+from xformer_kit.laws.tiny_composition import MAX_LEN, VOCAB
 from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 

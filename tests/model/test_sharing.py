@@ -13,7 +13,7 @@ from xformer_kit.generate import generate
 from xformer_kit.inspect import flops
 from xformer_kit.inspect.tree import tree
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.composition import VOCAB, Composition
+from xformer_kit.laws.tiny_composition import VOCAB, Composition
 from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import shared_by, stacks

@@ -6,7 +6,7 @@ from torch import nn
 
 from xformer_kit import ConfigError
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import randomise
+from xformer_kit.laws.tiny_composition import randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens

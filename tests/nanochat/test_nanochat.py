@@ -12,7 +12,7 @@ from xformer_kit import build, compose
 from xformer_kit.config import GROUPS, import_components
 from xformer_kit.extra import EXTRAS
 from xformer_kit.laws import LAWS, faults, tiny_config
-from xformer_kit.laws.composition import build_tiny_model
+from xformer_kit.laws.tiny_composition import build_tiny_model
 
 NAMES = ("smear", "residual_factors", "value_embeddings", "backout")
 FILES = [str(Path(__file__).parent / f"{name}.py") for name in NAMES]

@@ -11,7 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import Composition, build_tiny_model
+from xformer_kit.laws.tiny_composition import Composition, build_tiny_model
 from xformer_kit.model.init import INITS
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS

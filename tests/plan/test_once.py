@@ -9,20 +9,20 @@ from xformer_kit import build, compose
 from xformer_kit.inspect.describe import describe
 from xformer_kit.inspect.explain import explain
 from xformer_kit.mask import MASKS, Mask
-from xformer_kit.plan import composition, model_plan
+from xformer_kit.plan import from_config, model_plan
 
 
 @pytest.fixture
 def planned(monkeypatch):
     """Stack -> how many times it was planned."""
-    found, plan = Counter(), composition.stack_plan
+    found, plan = Counter(), from_config.stack_plan
 
     def counted(config, name):
         found[name] += 1
         return plan(config, name)
 
-    monkeypatch.setattr(composition, "stack_plan", counted)
-    monkeypatch.setattr(composition, "_plans", {})
+    monkeypatch.setattr(from_config, "stack_plan", counted)
+    monkeypatch.setattr(from_config, "_plans", {})
     return found
 
 

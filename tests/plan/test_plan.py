@@ -9,7 +9,7 @@ from refusals import refusals, refused
 from tests.messages import messages
 from xformer_kit import build, compose
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.tiny_composition import Composition
 from xformer_kit.mask import MASKS
 from xformer_kit.plan import layer_order, max_len, merge, stack_plan
 

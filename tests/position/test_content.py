@@ -11,7 +11,7 @@ import torch
 from tests.content_scores import HEAD, HEADS, LENGTH, PAIRS, STACKS, attention, mixed
 from tests.messages import messages
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.tiny_composition import Composition
 from xformer_kit.position import POSITIONS
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -9,7 +9,7 @@ import torch
 from tests.messages import messages
 from tests.positions import bias, random_position
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.tiny_composition import Composition
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
 

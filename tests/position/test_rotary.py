@@ -20,7 +20,7 @@ from tests.peers import (
 from tests.positions import rotated
 from xformer_kit import ConfigError
 from xformer_kit.laws import LAWS, LawBroken, faults, tiny_config, tiny_node
-from xformer_kit.laws.composition import LENGTH, VOCAB, Composition
+from xformer_kit.laws.tiny_composition import LENGTH, VOCAB, Composition
 from xformer_kit.position import POSITIONS
 from xformer_kit.position.scaling import LongRope
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from xformer_kit.config.compatibility import ComponentAt, Refusals
+from xformer_kit.config.component_faults import ComponentAt, Refusals
 from xformer_kit.config.stack_faults import split_by_kind
 from xformer_kit.plan import (
     CROSS_DEFAULTS,

@@ -1,6 +1,6 @@
 """Checks of a model's plan: blocks that cannot be composed, and options without effect."""
 
-from xformer_kit.config.compatibility import (
+from xformer_kit.config.component_faults import (
     ComponentAt,
     block_faults,
     embedding_faults,

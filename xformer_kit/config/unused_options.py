@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from xformer_kit.config.compatibility import Refusals
+from xformer_kit.config.component_faults import Refusals
 from xformer_kit.config.data_faults import unread_key_faults
 from xformer_kit.config.option_places import Place, option_places
 from xformer_kit.optim.schedules import shortened

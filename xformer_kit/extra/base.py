@@ -86,7 +86,7 @@ class Extra(nn.Module):
         self, state: State, last: Any, layer: ExtraInput
     ) -> dict[str, tuple[State, dict[str, Tensor]]]:
         """States from which `predictions` are made, only in training: name of a module of this
-        extra -> (state before `final`, the module's report). `state` and `last` (LayerInput) are
+        extra -> (state before `final`, the module's report). `state` and `last` (BlockInput) are
         what the block of the last layer received.
         """
         return {}

@@ -16,8 +16,8 @@ from xformer_kit.laws import (
     source,
 )
 from xformer_kit.laws.checking import Result, check_component, check_file
-from xformer_kit.laws.composition import LawBroken, faults, overrides, tiny_config, tiny_node
 from xformer_kit.laws.registry import LAWS
+from xformer_kit.laws.tiny_composition import LawBroken, faults, overrides, tiny_config, tiny_node
 
 __all__ = [
     "LAWS",

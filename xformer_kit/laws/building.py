@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.config import config_yaml, read_config
-from xformer_kit.laws.composition import (
+from xformer_kit.laws.registry import law
+from xformer_kit.laws.tiny_composition import (
     Composition,
     build_tiny_model,
     faults,
     tiny_node,
     with_model_options,
 )
-from xformer_kit.laws.registry import law
 from xformer_kit.model.initialise import parameter_places
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens

@@ -11,8 +11,8 @@ from xformer_kit.attention import ATTENTIONS
 from xformer_kit.config import GROUPS, MAPPING_GROUPS, NESTED_GROUPS, import_components
 from xformer_kit.extra import EXTRAS
 from xformer_kit.laws.building import sampled_comparisons
-from xformer_kit.laws.composition import LawBroken, faults, overrides, tiny_config, tiny_node
 from xformer_kit.laws.registry import LAWS, SLOW
+from xformer_kit.laws.tiny_composition import LawBroken, faults, overrides, tiny_config, tiny_node
 from xformer_kit.laws.variants import DISTANT
 from xformer_kit.mask import Mask
 from xformer_kit.plan import KINDS

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xformer_kit.laws.composition import LENGTH, SOURCE, Composition
 from xformer_kit.laws.registry import law
+from xformer_kit.laws.tiny_composition import LENGTH, SOURCE, Composition
 from xformer_kit.model.meta_results import MetaResults
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens

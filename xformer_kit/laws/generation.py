@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from xformer_kit.laws.composition import BATCH, LENGTH, Composition, NotApplicable
 from xformer_kit.laws.registry import law
+from xformer_kit.laws.tiny_composition import BATCH, LENGTH, Composition, NotApplicable
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, _dynamo, fx
 from torch._dynamo.utils import counters
 
-from xformer_kit.laws.composition import Composition, with_model_options
 from xformer_kit.laws.registry import law
+from xformer_kit.laws.tiny_composition import Composition, with_model_options
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens

@@ -11,7 +11,10 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import Score
 from xformer_kit.kernel import KERNELS, cannot_train_on
-from xformer_kit.laws.composition import (
+from xformer_kit.laws.masks import visible_keys
+from xformer_kit.laws.registry import law
+from xformer_kit.laws.sequence import CUT, ROWS, SOURCE_CUT, SOURCE_ROWS, packed, padded
+from xformer_kit.laws.tiny_composition import (
     LENGTH,
     SOURCE,
     VOCAB,
@@ -20,9 +23,6 @@ from xformer_kit.laws.composition import (
     faults,
     tiny_node,
 )
-from xformer_kit.laws.masks import visible_keys
-from xformer_kit.laws.registry import law
-from xformer_kit.laws.sequence import CUT, ROWS, SOURCE_CUT, SOURCE_ROWS, packed, padded
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens

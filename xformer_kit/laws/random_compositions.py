@@ -7,8 +7,8 @@ from multiprocessing import get_context
 import torch
 
 from xformer_kit.laws.building import sampled_comparisons
-from xformer_kit.laws.composition import LawBroken, overrides
 from xformer_kit.laws.registry import LAWS
+from xformer_kit.laws.tiny_composition import LawBroken, overrides
 from xformer_kit.laws.variants import Row, config_of, random_row, row_faults
 from xformer_kit.registry import Node
 from xformer_kit.registry.command_lines import for_shell

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import wraps
 
-from xformer_kit.laws.composition import Composition, NotApplicable
+from xformer_kit.laws.tiny_composition import Composition, NotApplicable
 from xformer_kit.registry import Node
 
 Law = Callable[[Node], str | None]

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xformer_kit.laws.composition import (
+from xformer_kit.laws.registry import law
+from xformer_kit.laws.tiny_composition import (
     BATCH,
     LENGTH,
     SOURCE,
@@ -14,7 +15,6 @@ from xformer_kit.laws.composition import (
     NotApplicable,
     faults,
 )
-from xformer_kit.laws.registry import law
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 

@@ -18,7 +18,7 @@ from xformer_kit.config.unused_options import (
 from xformer_kit.extra import EXTRAS
 from xformer_kit.ffn.activations import ACTIVATIONS
 from xformer_kit.kernel import cannot_train_on
-from xformer_kit.laws.composition import default_config, faults, tiny_config, tiny_node
+from xformer_kit.laws.tiny_composition import default_config, faults, tiny_config, tiny_node
 from xformer_kit.mask import MASKS
 from xformer_kit.norm import NORMS, PointwiseNorm
 from xformer_kit.plan import KINDS, has_norms, stacks

@@ -20,7 +20,7 @@ CrossLayerState = dict[str, Tensor]  # tensors that attentions pass to later lay
 POSITION_CACHE_NAME = "{}.position"
 
 
-class LayerInput(NamedTuple):
+class BlockInput(NamedTuple):
     """The inputs of a block in addition to the residual stream."""
 
     contexts: Mapping[str, AttentionContext] = {}  # by name of the attention
@@ -79,7 +79,7 @@ class Block(nn.Module):
         self.extras = dict(extras)
         self.variant = variant
 
-    def forward(self, state: State, layer: LayerInput) -> tuple[State, Report, CrossLayerState]:
+    def forward(self, state: State, layer: BlockInput) -> tuple[State, Report, CrossLayerState]:
         """Returns the tensors of the residual stream after the block, the reports of its sublayers
         (`loss` summed, the rest by name), and the cross-layer state with what its attentions added.
 
@@ -95,7 +95,7 @@ class Block(nn.Module):
             state = placement(state, branches, total, layer.tokens)
         return state, report, cross_layer_state
 
-    def _branch(self, name: str, layer: LayerInput, report: Report) -> Sublayer:
+    def _branch(self, name: str, layer: BlockInput, report: Report) -> Sublayer:
         """A sublayer as a function of its input only. `wrap` of each extra may change its input and
         output.
         """
@@ -107,7 +107,7 @@ class Block(nn.Module):
             branch = extra.wrap(name, branch, layer.extras[key])
         return branch
 
-    def _attend(self, name: str, layer: LayerInput, x: Tensor) -> Tensor:
+    def _attend(self, name: str, layer: BlockInput, x: Tensor) -> Tensor:
         """Applies an attention, with its context, cache and source, to its input (b, t, dim). The
         context gets the extras' hooks `values` and the scores that the position computes from x.
         """
@@ -135,11 +135,11 @@ class Block(nn.Module):
         add(report, ffn_report, name)
         return output
 
-    def _total(self, names: Sequence[str], layer: LayerInput, outputs: Sequence[Tensor]) -> Tensor:
+    def _total(self, names: Sequence[str], layer: BlockInput, outputs: Sequence[Tensor]) -> Tensor:
         """The sum of what a group's sublayers add to the residual stream, see `_to_add`."""
         return reduce(torch.add, map(partial(self._to_add, layer), names, outputs))
 
-    def _to_add(self, layer: LayerInput, name: str, h: Tensor) -> Tensor:
+    def _to_add(self, layer: BlockInput, name: str, h: Tensor) -> Tensor:
         """What a sublayer adds to the stream: its output h after dropout, the extras' hook `added`
         and the multiplier.
         """

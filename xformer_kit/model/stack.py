@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from xformer_kit.extra import Extra, ExtraInput
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.block import Block, CrossLayerState, LayerInput
+from xformer_kit.model.block import Block, BlockInput, CrossLayerState
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.report import Report, add
 from xformer_kit.model.tokens import AttentionContext, Tokens, has_gap, order_without_gaps
@@ -234,7 +234,7 @@ class Stack(nn.Module):
         tokens, key = _counted_documents(tokens, key)
         contexts = self.contexts(tokens, key, cross, x.dtype)
         inputs = self._extra_inputs(tokens, key, cache)
-        begin_memory = {name: extra_input.memory for name, extra_input in inputs.items()}
+        initial_memory = {name: extra_input.memory for name, extra_input in inputs.items()}
         for name, extra in self._extras():
             x = extra.embed(x, inputs[name])
         report: Report = {}
@@ -247,8 +247,8 @@ class Stack(nn.Module):
                 for name, group in block.attention_group_of.items()
             }
             caches = {} if cache is None else cache.caches[depth]
-            state, inputs, block_inputs = self._before_layer(state, inputs, begin_memory, depth)
-            layer = LayerInput(layer_contexts, tokens, source, caches, cross_layer, block_inputs)
+            state, inputs, block_inputs = self._before_layer(state, inputs, initial_memory, depth)
+            layer = BlockInput(layer_contexts, tokens, source, caches, cross_layer, block_inputs)
             last_input = state, layer
             state, block_report, cross_layer = block(state, layer)
             add(report, block_report, str(self.block_index[depth]))
@@ -277,7 +277,7 @@ class Stack(nn.Module):
         return inputs
 
     def _before_layer(
-        self, state: State, inputs: dict[str, ExtraInput], begin_memory: ExtraMemory, depth: int
+        self, state: State, inputs: dict[str, ExtraInput], initial_memory: ExtraMemory, depth: int
     ) -> tuple[State, dict[str, ExtraInput], dict[str, ExtraInput]]:
         """Runs the extras' hook `before_layer`. Returns the state that enters the layer, and the
         inputs of the hooks in the stack and in the block. In the block their memory holds
@@ -287,7 +287,7 @@ class Stack(nn.Module):
         inputs = {name: extra_input._replace(depth=depth) for name, extra_input in inputs.items()}
         for name, extra in self._extras():
             state, added = extra.before_layer(state, inputs[name])
-            block_inputs[name] = inputs[name]._replace(memory={**begin_memory[name], **added})
+            block_inputs[name] = inputs[name]._replace(memory={**initial_memory[name], **added})
             inputs[name] = inputs[name]._replace(memory={**inputs[name].memory, **added})
         return state, inputs, block_inputs
 
@@ -303,7 +303,7 @@ class Stack(nn.Module):
         return state, inputs
 
     def _further_states(
-        self, state: State, last: LayerInput, inputs: Mapping[str, ExtraInput], report: Report
+        self, state: State, last: BlockInput, inputs: Mapping[str, ExtraInput], report: Report
     ) -> Iterator[State]:
         """The states from which extras predict further tokens; adds to the report."""
         last = last._replace(caches={})

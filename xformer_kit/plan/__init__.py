@@ -2,7 +2,6 @@
 
 from xformer_kit.plan.attention_groups import AttentionGroup, AttentionGroups
 from xformer_kit.plan.block_plan import BlockPlan, SublayerPlan, layout_path, provenance_of
-from xformer_kit.plan.composition import depths, max_len, model_plan, new_plan, stack_plan, stacks
 from xformer_kit.plan.differences import (
     CARRIED,
     CROSS_DEFAULTS,
@@ -19,6 +18,7 @@ from xformer_kit.plan.differences import (
     merge,
     merge_sublayer,
 )
+from xformer_kit.plan.from_config import depths, max_len, model_plan, new_plan, stack_plan, stacks
 from xformer_kit.plan.layers import layer_order, shared_by
 from xformer_kit.plan.model_plan import EmbeddingPlan, HeadPlan, ModelPlan, StackPlan
 

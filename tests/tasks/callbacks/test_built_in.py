@@ -22,7 +22,7 @@ from xformer_kit.config import config_hash
 from xformer_kit.config.callbacks import Norms as Options
 from xformer_kit.inspect.attention_plots import plot_bias, plot_mask
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import build_tiny_model, default_config
+from xformer_kit.laws.tiny_composition import build_tiny_model, default_config
 from xformer_kit.model.api import load
 
 OBSERVED = (

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from tests.attentions import layer, weights
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import VOCAB
+from xformer_kit.laws.tiny_composition import VOCAB
 from xformer_kit.model.build import build_model
 
 

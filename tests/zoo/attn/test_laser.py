@@ -11,7 +11,7 @@ from x_attention import HEAD_DIM, HEADS, ours, peer, run, state_of, theirs, x
 from xformer_kit import ConfigError, compose
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.laws import LAWS, tiny_config
-from xformer_kit.laws.composition import VOCAB, Composition
+from xformer_kit.laws.tiny_composition import VOCAB, Composition
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from tests.attentions import DRAWN, encoder_layer, model_of
 from xformer_kit import ConfigError
 from xformer_kit.laws import LAWS, faults, tiny_config
-from xformer_kit.laws.composition import LENGTH, MAX_LEN, VOCAB
+from xformer_kit.laws.tiny_composition import LENGTH, MAX_LEN, VOCAB
 from xformer_kit.model.build import build_model
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

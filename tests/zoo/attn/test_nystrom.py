@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from tests.attentions import DRAWN, encoder_layer, model_of
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import VOCAB
+from xformer_kit.laws.tiny_composition import VOCAB
 from xformer_kit.model.build import build_model
 from xformer_kit.zoo.attn.nystrom import inverse
 

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from tests.attentions import IDS, heads, layer
 from tests.messages import messages
 from xformer_kit.laws import LAWS, faults, tiny_config
-from xformer_kit.laws.composition import LENGTH, VOCAB
+from xformer_kit.laws.tiny_composition import LENGTH, VOCAB
 from xformer_kit.model.build import build_model
 from xformer_kit.zoo.attn.performer import default_features, orthogonal, running_max
 

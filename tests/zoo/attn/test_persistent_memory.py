@@ -9,7 +9,7 @@ from tests.messages import messages
 from xformer_kit import ConfigError, compose
 from xformer_kit.kernel import Reference, expand_heads
 from xformer_kit.laws import LAWS, faults, tiny_config
-from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.tiny_composition import Composition
 from xformer_kit.mask import Causal
 from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS

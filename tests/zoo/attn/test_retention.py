@@ -8,7 +8,7 @@ from refusals import refusals_among
 from torch.testing import assert_close
 
 from tests.attentions import heads, layer
-from xformer_kit.laws.composition import LENGTH
+from xformer_kit.laws.tiny_composition import LENGTH
 
 
 @pytest.mark.parametrize("decay", ["powers", "spaced"])

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from tests.zoo.placement.placement_groups import LAYERS, X, placements, through
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import Composition, build_tiny_model
+from xformer_kit.laws.tiny_composition import Composition, build_tiny_model
 
 
 @torch.no_grad()

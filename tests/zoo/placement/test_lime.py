@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from tests.zoo.placement.placement_groups import DIM, LAYERS, X, placements, through
 from xformer_kit.laws import tiny_config
-from xformer_kit.laws.composition import build_tiny_model
+from xformer_kit.laws.tiny_composition import build_tiny_model
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ import torch
 
 from tests.messages import messages
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.tiny_composition import Composition
 
 LENGTH, HEADS = 13, 6
 

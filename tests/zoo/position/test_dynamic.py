@@ -8,7 +8,7 @@ import torch
 from tests.messages import messages
 from xformer_kit.kernel.base import bias
 from xformer_kit.laws import LAWS, faults, tiny_config
-from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.tiny_composition import Composition
 from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
 

@@ -6,7 +6,7 @@ from refusals import refusals_with
 from torch.testing import assert_close
 
 from xformer_kit.laws import LAWS, faults, tiny_config
-from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.tiny_composition import Composition
 
 HEADS = 6
 RESIDUAL = {"name": "multi_head", "kv_heads": HEADS, "score": {"name": "residual"}}

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from xformer_kit import ConfigError, compose
 from xformer_kit.attention import SCORES
 from xformer_kit.laws import LAWS, tiny_config
-from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.tiny_composition import Composition
 
 SCORED = (
     torch.randn(2, 3, 7, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
