@@ -47,7 +47,9 @@ def print_page(
 
 
 def _parameters(description: Description) -> Table:
-    """Returns the table of parameters. A fact is in it if it is true, and `decay` if it applies."""
+    """Returns the table of parameters. A fact is in it if it is true; matrices decay, vectors do
+    not, unless it says otherwise.
+    """
     rows = []
     for row in description.parameters:
         info, count = row.info, f"{row.number} x" if row.number > 1 else ""
@@ -57,13 +59,13 @@ def _parameters(description: Description) -> Table:
             "bias": info.bias,
             "shared by heads": info.shared,
             "decays": info.decays,
-            "may have no gradient": info.null,
+            "may have no gradient": info.zero_gradient,
         }
         axes = " x ".join(info.axes) if info.axes else "not stated"
         sizes = " x ".join(map(str, row.shape))
         true = ", ".join(name for name, holds in facts.items() if holds)
         rows.append((count, row.name, sizes, info.role, axes, true))
-    headings = "", "parameter", "shape", "role", "axes", ""
+    headings = "", "parameter", "shape", "role", "axes", "facts"
     return table(rows, headings, styles=("dim", *[""] * 4, "dim"), right={0}, no_wrap={0, 1, 2})
 
 

@@ -162,7 +162,7 @@ def _vocabulary_tensors(model: Any) -> dict[str, tuple[int, str]]:
     of_source = {id(parameter) for parameter in source.parameters()}
     found = {}
     for name, info in parameter_table(model).items():
-        if info.axes and info.axes[0] == "vocab":
+        if info.axes and info.axes[0] in ("vocab", "source_vocab"):
             parameter = model.get_parameter(name)
             side = "source_tokenizer" if id(parameter) in of_source else "tokenizer"
             found[name] = len(parameter), side

@@ -212,7 +212,7 @@ def test_a_router_that_learns_nothing_says_so(name, experts, top_k, options, nul
     assert (
         (router.weight.grad.abs().max().item() < 1e-12)
         == null
-        == parameter_table(router)["weight"].null
+        == parameter_table(router)["weight"].zero_gradient
     )
 
 

@@ -58,7 +58,7 @@ class UnusedInGraph(UnusedParameter):
 
 
 class DeclaredZeroGradient(UnusedInGraph):
-    parameter_info = {"spare": vector("dim", null=True)}
+    parameter_info = {"spare": vector("dim", zero_gradient=True)}
 
 
 class ZeroQueries(MultiHead):

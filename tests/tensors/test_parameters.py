@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from xformer_kit import build, compose
+from xformer_kit import ConfigError, build, compose
+from xformer_kit.optim import parameter_groups
 from xformer_kit.tensors import (
     ParameterInfo,
     Within,
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Norm(nn.Module):
-    parameter_info = {"gain": vector("channels")}
+    parameter_info = {"gain": vector("normalised")}
 
     def __init__(self):
         super().__init__()
@@ -31,7 +32,7 @@ class Norm(nn.Module):
 class Inner(nn.Module):
     parameter_info = {
         "up": hidden("width", "dim"),
-        "norm": Within({"channels": "width"}, shared=True),
+        "norm": Within({"normalised": "width"}, shared=True),
         "absent": vector("dim"),
         "up.absent": vector("dim"),
     }
@@ -43,7 +44,7 @@ class Inner(nn.Module):
 
 
 class Derived(Inner):
-    parameter_info = {"up.bias": vector("width", bias=True, null=True)}
+    parameter_info = {"up.bias": vector("width", bias=True, zero_gradient=True)}
 
 
 class Outer(nn.Module):
@@ -64,7 +65,10 @@ def test_a_submodule_describes_its_weight_and_its_bias_and_absent_names_are_igno
 
 def test_a_subclass_adds_to_the_statements_of_its_base_and_an_outer_module_replaces_them():
     derived, outer = parameter_table(Derived()), parameter_table(Outer())
-    assert derived["up.bias"].null and derived["up.weight"] == parameter_table(Inner())["up.weight"]
+    assert (
+        derived["up.bias"].zero_gradient
+        and derived["up.weight"] == parameter_table(Inner())["up.weight"]
+    )
     assert outer["inner.up.weight"] == hidden("rank", "dim", decays=False, shared=False)
     assert outer["inner.norm.gain"].axes == ("width",)
 
@@ -125,6 +129,55 @@ def test_an_untied_head_is_a_head_and_a_factorised_embedding_has_its_own_axis():
     assert table["head.weight"].role == "head" and table["head.weight"].axes == ("vocab", "dim")
     assert table["embed.weight"].axes == ("vocab", "embed_dim")
     assert table["decoder.project.weight"].axes == ("dim", "embed_dim")
+
+
+class Wrapped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.module, self.submodule = nn.Linear(2, 2, False), nn.Linear(2, 2, False)
+        self.weight = nn.Parameter(torch.ones(2))
+
+
+def test_a_submodule_called_module_keeps_its_name():
+    outer = nn.Module()
+    outer.inner = Wrapped()
+    assert list(parameter_table(outer)) == [name for name, _ in outer.named_parameters()]
+
+
+@pytest.mark.parametrize("name", ["up", "norm"])
+def test_a_compiled_submodule_keeps_its_description(name):
+    module = Inner()
+    expected = parameter_table(module)
+    setattr(module, name, torch.compile(getattr(module, name)))
+    assert parameter_table(module) == expected
+
+
+@pytest.mark.parametrize(
+    "statements", [{"up": "hidden"}, {"up": ("width", "dim")}, {1: hidden()}, ["up"], None]
+)
+def test_what_is_no_description_is_refused_in_one_sentence(statements):
+    module = type("Mine", (Inner,), {"parameter_info": statements})()
+    with pytest.raises(ConfigError, match=r"^Mine\.parameter_info: must map names of parameters"):
+        parameter_table(module)
+
+
+def test_axes_have_names():
+    with pytest.raises(TypeError, match="a role and names of axes"):
+        hidden(64, "dim")
+
+
+def test_an_attribute_of_an_earlier_version_is_refused_with_what_replaces_it():
+    module = type("Mine", (Inner,), {"no_decay": ("up",)})()
+    with pytest.raises(ConfigError, match=r"^Mine\.no_decay: is not read.*decays=False"):
+        parameter_table(module)
+
+
+def test_decay_is_a_truth_value():
+    module = nn.Module()
+    module.up = nn.Linear(2, 2, False)
+    module.parameter_info = {"up": hidden("a", "b", decays=0)}
+    (group,) = parameter_groups(module, 0.1)
+    assert group["weight_decay"] == 0.0 and [name for name, _ in group["params"]] == ["up.weight"]
 
 
 ENDS = {"startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition"}

@@ -32,7 +32,7 @@ class Differential(Attention):
     parameter_info = {
         "q": hidden("heads*2*head_dim", "dim"),
         "k": hidden("kv_heads*2*head_dim", "dim"),
-        "k.bias": vector("kv_heads*2*head_dim", bias=True, null=True),
+        "k.bias": vector("kv_heads*2*head_dim", bias=True, zero_gradient=True),
         "v": hidden("kv_heads*2*head_dim", "dim", values=True),
         "o": hidden("dim", "heads*2*head_dim", writes=True),
         "lambda_q": vector("2", "head_dim", shared=True),

@@ -93,13 +93,13 @@ class TokenGate(Gate):
     """
 
     parameter_info = {
-        "input": hidden("out", "dim"),
-        "output": hidden("out", "heads*v_head_dim"),
+        "input": hidden("gated_channels", "dim"),
+        "output": hidden("gated_channels", "heads*v_head_dim", shared=False),
         "input.reduce": hidden("rank", "dim", shared=True),
         "output.reduce": hidden("rank", "heads*v_head_dim"),
-        "input.expand": hidden("out", "rank"),
-        "output.expand": hidden("out", "rank"),
-        "bias": vector("out", bias=True),
+        "input.expand": hidden("gated_channels", "rank"),
+        "output.expand": hidden("gated_channels", "rank"),
+        "bias": vector("gated_channels", bias=True),
     }
 
     def __init__(
@@ -162,7 +162,7 @@ class HeadGate(TokenGate):
     4.2).
     """
 
-    parameter_info = {"": Within({"out": "heads"})}
+    parameter_info = {"": Within({"gated_channels": "heads"})}
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class ElementGate(TokenGate):
     (Shazeer, 2020, arXiv:2002.05202, eq. 6).
     """
 
-    parameter_info = {"": Within({"out": "heads*v_head_dim"})}
+    parameter_info = {"": Within({"gated_channels": "heads*v_head_dim"})}
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class ProjectedGate(TokenGate):
     # gate is computed from the attention's input, of which the query is a projection; the gated
     # vector is computed only from o.
 
-    parameter_info = {"": Within({"out": "dim"})}
+    parameter_info = {"": Within({"gated_channels": "dim"}, shared=True)}
 
     def __init__(
         self,

@@ -46,12 +46,12 @@ class Latent(Attention):
 
     parameter_info = {
         "q_down": hidden("q_rank", "dim", shared=True),
-        "q_norm": Within({"channels": "q_rank"}, shared=True),
+        "q_norm": Within({"normalised": "q_rank"}, shared=True),
         "kv_down": hidden("kv_rank", "dim", shared=True),
-        "kv_norm": Within({"channels": "kv_rank"}, shared=True),
+        "kv_norm": Within({"normalised": "kv_rank"}, shared=True),
         "k_rope": hidden("rope_head_dim", "dim", shared=True),
         # Without rotation it adds the same number to all scores of a row.
-        "k_rope.bias": vector("rope_head_dim", bias=True, null=True, shared=True),
+        "k_rope.bias": vector("rope_head_dim", bias=True, zero_gradient=True, shared=True),
         "k": hidden("heads*head_dim", "kv_rank"),
         "v": hidden("heads*v_head_dim", "kv_rank", values=True),
         "o": hidden("dim", "heads*v_head_dim", writes=True),

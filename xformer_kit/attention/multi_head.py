@@ -110,12 +110,14 @@ class MultiHead(Attention):
     parameter_info = {
         "q": hidden("heads*head_dim", "dim"),
         "k": hidden("kv_heads*head_dim", "dim"),
-        "k.bias": vector("kv_heads*head_dim", bias=True, null=True),
+        "k.bias": vector("kv_heads*head_dim", bias=True, zero_gradient=True),
         "v": hidden("kv_heads*v_head_dim", "dim", values=True),
         "o": hidden("dim", "heads*v_head_dim", writes=True),
-        "q_norm": Within({"channels": "head_dim"}, shared=True),
-        "k_norm": Within({"channels": "head_dim", "heads": "kv_heads"}, True, null_biases=True),
-        "v_norm": Within({"channels": "v_head_dim", "heads": "kv_heads"}, shared=True),
+        "q_norm": Within({"normalised": "head_dim"}, shared=True),
+        "k_norm": Within(
+            {"normalised": "head_dim", "heads": "kv_heads"}, True, zero_gradient_of_biases=True
+        ),
+        "v_norm": Within({"normalised": "v_head_dim", "heads": "kv_heads"}, shared=True),
     }
 
     def __init__(

@@ -44,7 +44,7 @@ class OverProjection(nn.Module):
     section 3.3.2).
     """
 
-    parameter_info = {"norm": Within({"channels": "heads*channels"}, shared=False)}
+    parameter_info = {"norm": Within({"normalised": "heads*normalised"}, shared=False)}
 
     def __init__(self, norm: nn.Module):
         super().__init__()
@@ -58,7 +58,7 @@ class OverProjection(nn.Module):
 class OverGroups(nn.Module):
     """A norm over each of `groups` equal groups of channels, which share its weights."""
 
-    parameter_info = {"norm": Within({"channels": "channels_of_group"})}
+    parameter_info = {"norm": Within({"normalised": "channels_of_group"})}
 
     def __init__(self, norm: nn.Module, groups: int):
         super().__init__()

@@ -12,7 +12,7 @@ class ShortConvolution(nn.Module):
     document. The last column of `weight` is w_0.
     """
 
-    parameter_info = {"weight": vector("channels", "tokens")}
+    parameter_info = {"weight": vector("convolved", "tokens")}
 
     def __init__(self, channels: int, width: int):
         super().__init__()

@@ -55,7 +55,7 @@ class Extra(nn.Module):
     layer_class: "type[Extra] | None" = None
     predictions: Sequence[Prediction] = ()
 
-    parameter_info: Mapping[str, Statement] = {"": Within({"channels": "dim"})}
+    parameter_info: Mapping[str, Statement] = {"": Within({"normalised": "dim"})}
 
     def add_blocks(self, block: Callable[[int], nn.Module]) -> None:
         """Called once, with a function that returns a new block like that of layer `depth`, with

@@ -118,7 +118,7 @@ class Dense(FFN):
         "gate": hidden("width", "dim", values=True),
         "up": hidden("width", "dim", values=True),
         "down": hidden("dim", "width", writes=True),
-        "inner_norm": Within({"channels": "width"}),
+        "inner_norm": Within({"normalised": "width"}),
     }
 
     def __init_subclass__(cls) -> None:

@@ -95,8 +95,8 @@ class TokenChoice(LearnedRouter):
         )
         if self.logits_unused:
             self.parameter_info = {
-                "weight": hidden("experts", "dim", null=True),
-                "bias": vector("experts", bias=True, null=True),
+                "weight": hidden("experts", "dim", zero_gradient=True),
+                "bias": vector("experts", bias=True, zero_gradient=True),
             }
 
     @classmethod

@@ -383,4 +383,4 @@ def _stacks(model: Model) -> list[Any]:
 
 def without_gradient(model: nn.Module) -> Iterator[str]:
     """Yields the parameters whose gradient may be zero by their component's mathematics."""
-    yield from (name for name, info in parameter_table(model).items() if info.null)
+    yield from (name for name, info in parameter_table(model).items() if info.zero_gradient)

@@ -35,7 +35,7 @@ def parameters(composition: Composition) -> None:
         if hasattr(module, "kernel"):
             _check_shared(composition, name, module, table)
     for name, parameter, run in _matrices_of_sublayers(composition, model):
-        found = _writes(parameter, run)
+        found = _writes(parameter, run) if table[name].axes else None
         if found is not None and found != table[name].writes:
             states = "does not state" if found else "states"
             raise composition.broken(f"{name} {states} that it writes to the residual stream")

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from xformer_kit.ffn.moe import ExpertLinear, expert_products
 from xformer_kit.ffn.routes import Routes
 from xformer_kit.model.initialise import generator
-from xformer_kit.tensors import ParameterInfo, hidden, parameter_table
+from xformer_kit.tensors import ParameterInfo, canonical, hidden, parameter_table
 
 ADAPTERS = ("lora_a", "lora_b")
 DEFAULT_MAPS = ("q", "v")  # as in section 4.2
@@ -162,7 +162,7 @@ def add_adapters(model: nn.Module, lora: Mapping[str, Any], seed: int) -> None:
                 bound = 1 / math.sqrt(new.lora_a.shape[-1])
                 draw = torch.rand(new.lora_a.shape, generator=generator(seed, f"{path}.lora_a"))
                 new.lora_a.copy_((2 * draw - 1) * bound)
-            new.parameter_info = _adapter_info(table[f"{path}.weight"])
+            new.parameter_info = _adapter_info(table[canonical(f"{path}.weight")])
             replaced[id(base)] = new
         setattr(parent, name, replaced[id(base)])
 

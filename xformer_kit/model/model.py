@@ -88,14 +88,14 @@ class Model(nn.Module):
         embedded, read = ("dim" if n == self.dim else "embed_dim" for n in (embed_dim, head_dim))
         return {
             "embed": embedding("vocab", embedded),
-            "source_embed": embedding("vocab", embedded),
+            "source_embed": embedding("source_vocab", embedded),
             "token_type": embedding("types", embedded),
             "head.weight": ParameterInfo("head", ("vocab", read)),
             "head.bias": vector("vocab", bias=True),
             "head.scales": vector("vocab"),
             "head.transform": hidden(read, "dim"),
             "head.transform.dense": hidden(read, "dim"),
-            "head.transform.norm": Within({"channels": read}),
+            "head.transform.norm": Within({"normalised": read}),
         }
 
     def constrain(self) -> None:

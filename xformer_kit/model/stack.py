@@ -91,8 +91,8 @@ class Stack(nn.Module):
         embedded = "embed_dim" if isinstance(self.project, nn.Linear) else "dim"
         positions: Any = self.position
         return {
-            "norm": Within({"channels": "dim"}),
-            "embed_norm": Within({"channels": embedded}),
+            "norm": Within({"normalised": "dim"}),
+            "embed_norm": Within({"normalised": embedded}),
             "project": hidden("dim", "embed_dim"),
             **{
                 f"position.{name}": Within({"dim": embedded})

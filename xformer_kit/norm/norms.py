@@ -28,7 +28,7 @@ class LayerNorm(nn.Module):
     2024, arXiv:2402.00838, section 2.1).
     """
 
-    parameter_info = {"weight": vector("channels"), "bias": vector("channels", bias=True)}
+    parameter_info = {"weight": vector("normalised"), "bias": vector("normalised", bias=True)}
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class RMSNorm(nn.Module):
     arXiv:2307.14995), and of nanochat.
     """
 
-    parameter_info = {"weight": vector("channels"), "offset": vector("channels")}
+    parameter_info = {"weight": vector("normalised"), "offset": vector("normalised")}
 
     def __init__(
         self,
@@ -222,8 +222,8 @@ class PointwiseNorm(nn.Module):
     """
 
     parameter_info = {
-        "weight": vector("channels"),
-        "bias": vector("channels", bias=True),
+        "weight": vector("normalised"),
+        "bias": vector("normalised", bias=True),
     }
 
     def __init__(self, dim: int, bias: bool, **initial: float):

@@ -24,7 +24,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     """
     table = parameter_table(model)
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    decays = {name: table[canonical(name)].decays for name, _ in trained}
+    decays = {name: bool(table[canonical(name)].decays) for name, _ in trained}
     groups: list[dict[str, Any]] = [
         {
             "params": [(name, p) for name, p in trained if decays[name] is choice],

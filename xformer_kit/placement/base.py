@@ -25,7 +25,7 @@ class Placement(nn.Module):
 
     final_norm = True
 
-    parameter_info: Mapping[str, Statement] = {"": Within({"channels": "dim"})}
+    parameter_info: Mapping[str, Statement] = {"": Within({"normalised": "dim"})}
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:

@@ -130,7 +130,10 @@ class Disentangled(Position):
     # Paper: the third term has Qr[j - i].   Here, as in the released code and checkpoints: Qr[i -
     # j].
 
-    parameter_info = {"weight": embedding("positions", "dim"), "norm": Within({"channels": "dim"})}
+    parameter_info = {
+        "weight": embedding("positions", "dim"),
+        "norm": Within({"normalised": "dim"}),
+    }
 
     def __init__(
         self,

@@ -7,12 +7,12 @@ of the instance, which is merged with those of its base classes:
         parameter_info = {
             "q": hidden("heads*head_dim", "dim"),
             "o": hidden("dim", "heads*v_head_dim", writes=True),
-            "q_norm": Within({"channels": "head_dim"}, shared=True),
+            "q_norm": Within({"normalised": "head_dim"}, shared=True),
         }
 
 A key is the name of a parameter (`scale`, `k.bias`) or of a submodule (`q`), whose weight and bias
-it describes; names that a module does not have are ignored. `Within` adds what the parameters of a
-submodule do not know, "" is the module itself. If a module and one inside it describe the same
+it describes; a name that the module does not have is ignored. `Within` adds what only the outer
+module knows; "" is the module itself. If a module and one inside it describe the same
 parameter, the outer one counts. `parameter_table` collects the descriptions of a model.
 """
 
@@ -20,12 +20,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from torch import nn
 
+from xformer_kit.registry import config_error
+
 Role = Literal["embedding", "hidden", "head", "vector"]
-WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.", "module.")
+# Attributes that hold the module inside a wrapper (torch.compile, checkpointing, FSDP).
+WRAPPED = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
+# What modules stated before there was `parameter_info` -> how it is stated now.
+REPLACED = {
+    "looked_up": "embedding(...)",
+    "no_decay": "decays=False",
+    "no_gradient": "zero_gradient=True",
+    "residual": "writes=True",
+}
 
 
 @dataclass(frozen=True)
@@ -39,11 +49,13 @@ class ParameterInfo:
     writes: whether it is the last linear map of a sublayer, which writes to the residual stream.
     values: whether it is one of the maps that scale a sublayer's output: values, outputs, and the
     maps of feed-forward networks, but not queries, keys and routers.
-    gated: whether its output is multiplied by an activated one.
+    gated: whether its output is multiplied by the activated output of another matrix.
     bias: whether it is added to the output of a map. Biases start at 0.
-    decays: whether weight decay applies; None: if it has two or more axes and is no bias.
-    null: whether its gradient may be zero in every step, by its component's mathematics.
-    shared: whether all heads of an attention use it, so that a shard of the heads needs all of it.
+    decays: whether weight decay applies. None: it does if the parameter has two or more axes and is
+    no bias.
+    zero_gradient: whether its gradient may be zero in every step, by the component's mathematics.
+    shared: whether it is of an attention and has no axis of heads: a shard of the heads needs all
+    of it.
     """
 
     role: Role
@@ -53,8 +65,16 @@ class ParameterInfo:
     gated: bool = False
     bias: bool = False
     decays: bool | None = None
-    null: bool = False
+    zero_gradient: bool = False
     shared: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.role not in get_args(Role) or any(
+            type(axis) is not str for axis in self.axes or ()
+        ):
+            raise TypeError(
+                f"a parameter has a role and names of axes, not {self.role}, {self.axes}"
+            )
 
     def of_bias(self) -> "ParameterInfo":
         """The description of the bias of a linear map, from that of its weight."""
@@ -62,15 +82,16 @@ class ParameterInfo:
 
 
 class Within(NamedTuple):
-    """What a module adds to the descriptions of all parameters of a submodule.
+    """What an outer module adds to the descriptions of all parameters of a submodule.
 
-    axes: name of an axis there -> its name here. shared: for those that do not state it.
-    null_biases: whether the gradient of biases may be zero.
+    axes: name of an axis there -> its name here, such as that of the channels of a norm.
+    shared: for those that do not state it.
+    zero_gradient_of_biases: whether the gradient of biases may be zero.
     """
 
     axes: Mapping[str, str] = MappingProxyType({})
     shared: bool | None = None
-    null_biases: bool = False
+    zero_gradient_of_biases: bool = False
 
     def __call__(self, info: ParameterInfo) -> ParameterInfo:
         axes = info.axes and tuple(
@@ -80,12 +101,12 @@ class Within(NamedTuple):
             info,
             axes=axes,
             shared=self.shared if info.shared is None else info.shared,
-            null=info.null or (self.null_biases and info.bias),
+            zero_gradient=info.zero_gradient or (self.zero_gradient_of_biases and info.bias),
         )
 
 
 def hidden(*axes: str, writes: bool = False, values: bool = False, **facts: Any) -> ParameterInfo:
-    """A linear map; its axes are those of the weight (out, in). One that writes has `values`."""
+    """A linear map; its axes are those of the weight (out, in). `writes` implies `values`."""
     return ParameterInfo("hidden", axes or None, writes, values or writes, **facts)
 
 
@@ -152,16 +173,31 @@ def owned_parameters(modules: Mapping[str, nn.Module]) -> Iterator[Owned]:
 
 
 def canonical(name: str) -> str:
-    """A parameter's name without the prefixes of wrappers (torch.compile, checkpointing, FSDP)."""
-    for wrapper in WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name
+    """A parameter's name without the names that wrappers add (torch.compile, checkpointing, FSDP,
+    DDP).
+    """
+    path = [part for part in name.split(".") if part not in WRAPPED]
+    return ".".join(path[1:] if path[0] == "module" else path)
 
 
 def _statements(module: nn.Module) -> Mapping[str, Statement]:
     cls: Any = type(module)
     own = vars(module).get("parameter_info")
-    return _of_class(cls) | own if own else _of_class(cls)
+    return {**_of_class(cls), **_checked(cls, own)} if own else _of_class(cls)
+
+
+def _checked(cls: type, statements: Any) -> Mapping[str, Statement]:
+    """The statements. Raises ConfigError if they are no mapping of names to descriptions."""
+    if isinstance(statements, Mapping):
+        wrong = [k for k, v in statements.items() if not isinstance(v, ParameterInfo | Within)]
+        if not wrong and all(isinstance(key, str) for key in statements):
+            return statements
+    raise config_error(
+        f"{cls.__name__}.parameter_info",
+        "must map names of parameters and submodules to hidden, vector, embedding or Within",
+        got=f"{statements!r}",
+        fix='Try parameter_info = {"up": hidden("width", "dim")}.',
+    )
 
 
 @cache
@@ -171,7 +207,11 @@ def _of_class(cls: type) -> dict[str, Statement]:
     """
     merged: dict[str, Statement] = {}
     for base in reversed(cls.__mro__):
-        merged |= vars(base).get("parameter_info", {})
+        merged |= _checked(cls, vars(base).get("parameter_info", {}))
+        for old, new in REPLACED.items():
+            if isinstance(vars(base).get(old), (str, bool, tuple)):
+                fix = f"State {new} in parameter_info."
+                raise config_error(f"{cls.__name__}.{old}", "is not read", fix=fix)
     return dict(sorted(merged.items(), key=lambda item: -item[0].count(".")))
 
 
@@ -180,10 +220,17 @@ def _found(module: nn.Module, key: str) -> nn.Module | nn.Parameter | None:
     owner: nn.Module | None = module
     *path, last = key.split(".")
     for name in path:
-        owner = owner and owner._modules.get(name)
+        owner = None if owner is None else _unwrapped(owner._modules.get(name))
     if owner is None:
         return None
-    return owner._modules[last] if last in owner._modules else owner._parameters.get(last)
+    found = owner._modules.get(last)
+    return owner._parameters.get(last) if found is None else _unwrapped(found)
+
+
+def _unwrapped(module: nn.Module | None) -> nn.Module | None:
+    """The module inside its wrappers."""
+    inner = [] if module is None else [m for w in WRAPPED if (m := module._modules.get(w))]
+    return _unwrapped(inner[0]) if inner else module
 
 
 def _described(
@@ -201,7 +248,7 @@ def _described(
 
 
 def _unstated(own: Owned) -> ParameterInfo:
-    axes = ("channels",) if isinstance(own.module, nn.LayerNorm | nn.RMSNorm) else None
+    axes = ("normalised",) if isinstance(own.module, nn.LayerNorm | nn.RMSNorm) else None
     if own.key == "bias":
         return ParameterInfo("vector", axes, bias=True)
     if isinstance(own.module, nn.Embedding):

@@ -20,7 +20,7 @@ class LandmarkAttention(WholeTextAttention):
     parameter_info = {
         "q": hidden("heads*head_dim", "dim"),
         "k": hidden("heads*head_dim", "dim"),
-        "k.bias": vector("heads*head_dim", bias=True, null=True),
+        "k.bias": vector("heads*head_dim", bias=True, zero_gradient=True),
         "v": hidden("heads*head_dim", "dim", values=True),
         "o": hidden("dim", "heads*head_dim", writes=True),
     }

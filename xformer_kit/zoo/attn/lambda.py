@@ -56,7 +56,7 @@ class Lambda(Attention):
         "q": hidden("heads*head_dim", "dim"),
         "k": hidden("head_dim", "dim", shared=True),
         # The same factor above and below in the softmax over tokens.
-        "k.bias": vector("head_dim", bias=True, null=True, shared=True),
+        "k.bias": vector("head_dim", bias=True, zero_gradient=True, shared=True),
         "v": hidden("v_head_dim", "dim", values=True, shared=True),
         "o": hidden("dim", "heads*v_head_dim", writes=True),
         "places": vector("positions", "head_dim", shared=True),

@@ -18,7 +18,7 @@ class ScaleNorm(nn.Module):
     """
 
     # Zero if another norm follows, of queries or after a sublayer.
-    parameter_info = {"weight": vector("1", null=True)}
+    parameter_info = {"weight": vector("1", zero_gradient=True)}
 
     def __init__(
         self,

@@ -89,7 +89,7 @@ class HyperConnections(Placement):
         equal_streams = streams == 1 or not order
         null = equal_streams and not self.free
         # The paper's section 4: what does not depend on tokens does not decay.
-        alpha = vector("streams", "1+streams", decays=False, null=null)
+        alpha = vector("streams", "1+streams", decays=False, zero_gradient=null)
         self.parameter_info = {"alpha": alpha}
         self.norm = SublayerNorms(norm, parallel, shared)
         self.alpha = nn.Parameter(self._initial_alpha())

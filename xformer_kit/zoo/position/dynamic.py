@@ -49,7 +49,7 @@ class DynamicBias(Position):
     variants = [{"hidden": 1, "norm": True, "activation": "relu", "per_layer": True}]
     learned = True
 
-    parameter_info = {"norms": Within({"channels": "width"}), "down": hidden("heads", "width")}
+    parameter_info = {"norms": Within({"normalised": "width"}), "down": hidden("heads", "width")}
 
     def __init__(
         self,

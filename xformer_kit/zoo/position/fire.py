@@ -26,7 +26,7 @@ class Fire(Position):
     parameter_info = {
         "up": hidden("width", "1"),
         # Shifts all scores of a row equally unless a hidden channel changes its sign in the row.
-        "up.bias": vector("width", bias=True, null=True),
+        "up.bias": vector("width", bias=True, zero_gradient=True),
         "down": hidden("heads", "width"),
         "c": vector("1"),
         "reach": vector("1"),
