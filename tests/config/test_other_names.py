@@ -129,6 +129,32 @@ def test_an_option_does_not_contradict_the_name(words, sentence):
     assert refused(words) == [sentence]
 
 
+@pytest.mark.parametrize(
+    ("word", "second", "first", "component"),
+    [
+        ("callbacks={a: {name: norms}, b: {name: norms}}", "b", "a", "callback 'norms'"),
+        ("metrics={top_k: {k: 1}, topk: {k: 2}}", "topk", "top_k", "metric 'top_k_accuracy'"),
+        (
+            "extra={token_shift: {}, a: {name: token_shift}}",
+            "a",
+            "token_shift",
+            "extra 'token_shift'",
+        ),
+    ],
+)
+def test_two_keys_of_one_component_are_refused(word, second, first, component):
+    """The run has one of them: the other would be left out."""
+    group = word.partition("=")[0]
+    assert refused([word]) == [
+        f"{group}.{second}: is the {component}, as {group}.{first} is; a run has one of each."
+        " Leave one out, or register a subclass of your own under another name."
+    ]
+
+
+def test_a_component_that_is_null_under_another_name_is_left_out():
+    assert compose(["metrics={accuracy: {}, acc: null}"], data=False)["metrics"] == {}
+
+
 def test_a_sweep_over_other_names_is_checked_job_by_job():
     assert preflight(["-m", "attn=mha,mqa", "ffn=swiglu,geglu,mlp"]).jobs == 6
     with pytest.raises(ConfigError, match=r"needs this option.*\[job attn=gqa\]"):

@@ -62,12 +62,19 @@ def _integers(options: Mapping[str, Option], node: Node) -> dict[str, Any]:
 
 
 def _mapping(registry: Registry, node: Node, path: str, faults: list[Fault]) -> dict[str, Any]:
-    """Returns a node {name: options} with own names."""
+    """Returns a node {name: options} with own names. Appends to `faults` each component that the
+    node has twice: under another name, or as the `name` in the options.
+    """
     found: dict[str, Any] = {}
+    keys: dict[Any, str] = {}  # own name -> key of the node
     for name, options in node.items():
         whole = {"name": name, **options} if isinstance(options, Mapping) else name
         node = canonical_node(registry, whole, f"{path}.{name}", faults)
         own = node["name"] if isinstance(node, Mapping) else node
+        if options is not None and (first := keys.setdefault(own, name)) != name:
+            rule = f"is the {registry.kind} '{own}', as {path}.{first} is; a run has one of each"
+            fix = "Leave one out, or register a subclass of your own under another name."
+            faults.append(Fault(f"{path}.{name}", rule, fix=fix))
         found[own] = (
             {key: value for key, value in node.items() if key != "name"}
             if isinstance(node, Mapping)
