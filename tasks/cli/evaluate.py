@@ -31,10 +31,10 @@ OPTIONS = {
     "--checkpoint best|last|STEP": "which weights (last; another if that one is damaged)",
     "--batch-size N": "sequences at a time (as in the run)",
     "--input FILE": (
-        "a text: files such as book.txt, 'books/*.txt.gz' or docs.jsonl, - reads stdin; of a run"
-        " of task=seq2seq: sources to answer, one per line"
+        "a text: files such as book.txt, 'books/*.txt.gz', docs.jsonl or table.csv, - reads stdin;"
+        " of a run of task=seq2seq: sources to answer, one per line"
     ),
-    "--field NAME": "the field of a .jsonl file that holds the text (text)",
+    "--field NAME": "the field or column of --input that is the text (data.text of the run)",
     "--reference FILE": "the right answers, one per line (task=seq2seq)",
     "--beam N": "beams of a search, 1: greedy (as in the run)",
     "--length-penalty A": "a beam's score is divided by length^A (1.0)",
@@ -47,7 +47,7 @@ def run(args: Any) -> int:
     faults = [*value_faults(args)]
     with collect(faults):
         _, config = open_run(args.run, args.components, has_checkpoint=True)
-        faults += _option_faults(args, config["task"]["name"])
+        faults += _option_faults(args, config)
     refuse(faults)
     if args.input is None:
         return _evaluate_validation(args)
@@ -62,11 +62,12 @@ def value_faults(args: Any) -> Faults:
     yield from out_of_range(vars(args))
 
 
-def _option_faults(args: Any, task: str) -> Faults:
-    """Yields the faults of options that have no effect on a run of this task."""
-    from tasks.cli.given_text import is_json_lines
+def _option_faults(args: Any, config: Config) -> Faults:
+    """Yields the faults of options that have no effect on a run of this task and data."""
+    from tasks.cli.given_text import TEXT, form_of
     from xformer_kit.objective import OBJECTIVES
 
+    task = config["task"]["name"]
     answers = [flag(name) for name in ANSWER_OPTIONS if getattr(args, name) is not None]
     if args.input is None:
         fix = "Add --input FILE."
@@ -80,7 +81,7 @@ def _option_faults(args: Any, task: str) -> Faults:
             fix = "Add --reference FILE, or leave it out for the loss of the validation split."
             yield Fault("--input", f"{rule} --reference", got="no --reference", fix=fix)
         if args.field is not None:
-            yield Fault("--field", "is for a text in a .jsonl file", fix="Leave it out.")
+            yield Fault("--field", "is for a text in a file with fields", fix="Leave it out.")
     elif "text" not in OBJECTIVES[task].reads:
         rule = f"is for a text, which a run of task={task} does not read"
         yield Fault(
@@ -89,8 +90,8 @@ def _option_faults(args: Any, task: str) -> Faults:
     else:
         rule = f"is for answers of a run of task=seq2seq; this one has task={task}"
         yield from (Fault(name, rule, fix="Leave it out.") for name in answers)
-        if args.field is not None and not is_json_lines(args.input):
-            rule = "is the field of a text in a .jsonl file"
+        if args.field is not None and form_of(args.input, config["data"]) == TEXT:
+            rule = "is the field of a text in a .jsonl, .json, .csv or .parquet file"
             yield Fault("--field", rule, got=f"--input {args.input}", fix="Leave it out.")
 
 
@@ -109,6 +110,7 @@ def _evaluate_validation(args: Any) -> int:
 
 def _evaluate_text(args: Any, config: Config) -> int:
     """Print the likelihood of the text --input."""
+    from tasks.cli.given_text import FORMS, TEXT, form_of
     from tasks.cli.likelihood import text_likelihood
 
     run = load_run(args, default="last")
@@ -123,6 +125,11 @@ def _evaluate_text(args: Any, config: Config) -> int:
         notes.append(f"The tokenizer drops {dropped:,} characters that it has no token for.")
     data = {"run": str(run.path), "checkpoint": run.checkpoint, "input": args.input} | metrics
     name = "stdin" if args.input == "-" else args.input
+    if (form := form_of(args.input, config["data"])) != TEXT:
+        data["field"] = field
+        name += f" read as {form}, field '{field}'"
+    elif config["data"]["name"] in FORMS:
+        name += " read as text"
     return print_result(args, data, _print, run, metrics, f", {name}", " ".join(notes))
 
 

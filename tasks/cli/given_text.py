@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tasks import Config
+from tasks.run.faults import refuse
 from xformer_kit.data import files
-from xformer_kit.data.corpus.records import JSONLines
+from xformer_kit.data.corpus.base import missing_package
+from xformer_kit.data.corpus.records import CSV, JSONLines, Parquet
 from xformer_kit.data.documents import write_documents, write_text
 from xformer_kit.data.tokenizer import Tokenizer
 from xformer_kit.data.windows import Windows
@@ -17,19 +19,46 @@ from xformer_kit.registry import ConfigError, Fault, config_error
 STDIN = "/dev/stdin"  # the file of --input -
 
 
-class GivenRecords(JSONLines):
-    """The JSON lines of --input, whose field --field is the text of a document."""
+class Given:
+    """Mixin of the corpora whose files --input can name: their field --field is the text of a
+    document.
+    """
 
     def option_path(self, option: str) -> str:
-        return "--field" if option == "text" else "--input"
+        return {"text": "--field", "delimiter": "data.delimiter"}.get(option, "--input")
 
     def config_error(self, option: str, rule: str, got: str = "", fix: str = "") -> ConfigError:
+        if option == "delimiter":  # that of the run's data
+            fix = "Write the table with it."
         return config_error(self.option_path(option), rule, got, fix)
 
 
-def is_json_lines(path: str) -> bool:
-    """Whether a path names files of JSON lines."""
-    return path.endswith(JSONLines.suffixes)
+class GivenJSONLines(Given, JSONLines):
+    """JSON lines, or an array of objects."""
+
+
+class GivenCSV(Given, CSV):
+    """Tables in text files."""
+
+
+class GivenParquet(Given, Parquet):
+    """Parquet files."""
+
+
+FORMS: dict[str, type] = {"jsonl": GivenJSONLines, "csv": GivenCSV, "parquet": GivenParquet}
+TEXT = "text"  # the form of files without fields
+
+
+def form_of(path: str, data: Config) -> str:
+    """Returns the form in which the files of --input are read, a name of FORMS or TEXT: that of
+    their ending, or else that of the run's data. data: the run's.
+    """
+    endings: dict[str, tuple[str, ...]] = {form: kind.suffixes for form, kind in FORMS.items()}
+    endings |= {"jsonl": (*JSONLines.suffixes, ".json"), TEXT: files.SUFFIXES}
+    if path == "-":
+        return TEXT
+    by_ending = (form for form, suffixes in endings.items() if path.endswith(suffixes))
+    return next(by_ending, data["name"] if data["name"] in FORMS else TEXT)
 
 
 @contextmanager
@@ -40,14 +69,15 @@ def given_windows(
     windows are as those of validation: data.valid_len or data.seq_len tokens, the last one padded,
     so that every token after the first is predicted once.
 
-    path: text files as `files.find` finds them; files of JSON lines, whose field `field` is the
-    text; or - for stdin. With data.documents, each line of JSON is a separate document. The ids are
+    path: files as `files.find` finds them, of which `field` is the text if they have fields (see
+    `form_of`); or - for stdin. With data.documents, each entry is a separate document. The ids are
     in a temporary directory. Raises ConfigError if the text cannot be read or encoded, or has less
     than two tokens.
     """
-    data, records = config["data"], is_json_lines(path)
-    by_document = records and bool(data.get("documents"))
-    texts = _record_texts(path, field) if records else _plain_texts(path)
+    data = config["data"]
+    form = form_of(path, data)
+    by_document = form != TEXT and bool(data.get("documents"))
+    texts = _plain_texts(path) if form == TEXT else _field_texts(path, field, form, data)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "text", "text.bin")
         file.parent.mkdir()
@@ -78,9 +108,15 @@ def _plain_texts(path: str) -> Iterator[str]:
     return files.joined(found, "--input")
 
 
-def _record_texts(path: str, field: str) -> Iterator[str]:
-    """Yields the texts as data=jsonl reads them: all, since they are those of a given split."""
-    return GivenRecords(path=path, valid_path=path, text=field).texts("valid")
+def _field_texts(path: str, field: str, form: str, data: Config) -> Iterator[str]:
+    """Yields the texts as the corpus `form` reads them: all, since they are those of a given
+    split.
+    """
+    if form == "parquet":
+        missing = missing_package(Parquet, "pyarrow", "data")
+        refuse(replace(fault, path="--input") for fault in missing)
+    options = {"delimiter": data["delimiter"]} if form == data["name"] == "csv" else {}
+    return FORMS[form](path=path, valid_path=path, text=field, **options).texts("valid")
 
 
 @contextmanager

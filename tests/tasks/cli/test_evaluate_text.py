@@ -70,6 +70,54 @@ def test_characters_without_a_token_are_counted(capsys, begin, tmp_path):
     assert "characters_dropped" not in evaluated(capsys, run, "--input", text)
 
 
+def _array(texts):
+    return json.dumps([{"body": text} for text in texts], indent=2)
+
+
+def _table(texts):
+    return "".join(f"{row}\n" for row in ["id\tbody", *(f"1\t{text}" for text in texts)])
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "written"),
+    [
+        ("data=jsonl", "own.json", _array),
+        ("data=jsonl", "own.data", _array),
+        ("data=csv data.delimiter=tab", "own.csv", _table),
+        ("data=csv data.delimiter=tab", "own.data", _table),
+    ],
+)
+def test_a_file_is_read_as_the_data_of_the_run(capsys, begin, tmp_path, words, name, written):
+    train, valid = tmp_path / f"train_{name}", tmp_path / name
+    train.write_text(written(f"the cat sat on {i} mats" for i in range(60)))
+    valid.write_text(written(f"the cat sat on {i} mats" for i in range(7)))
+    paths = [f"data.path={train}", f"data.valid_path={valid}", "data.text=body"]
+    code, run = begin("run", *words.split(), *paths, "trainer.max_steps=1")
+    assert code == 0
+    found, validation = evaluated(capsys, run, "--input", valid), evaluated(capsys, run)
+    assert found["loss"] == pytest.approx(validation["val/loss"], rel=1e-6)
+    assert (found["tokens"], found["field"]) == (validation["tokens"], "body")
+
+
+def test_a_file_of_another_form_is_read_by_its_ending(capsys, finished, begin, tmp_path):
+    """The first line of the answer says as what."""
+    text, table, array = (tmp_path / name for name in ("own.txt", "own.csv", "own.json"))
+    text.write_text("the cat sat\n\n")
+    table.write_text("text\nthe cat sat\n")
+    array.write_text('[{"text": "the cat sat"}]')
+    losses = [evaluated(capsys, finished, "--input", path)["loss"] for path in (text, table, array)]
+    assert losses == losses[:1] * 3
+    for path, form in ((table, "csv"), (array, "jsonl")):
+        _, out, _ = output(capsys, "evaluate", finished, "--input", path)
+        first = "".join(out.partition("loss")[0].split())  # wrapped
+        assert first.endswith(f"{path.name}readas{form},field'text'")
+    rows = tmp_path / "rows.csv"
+    rows.write_text("".join(f"{row}\n" for row in ["text", *map(str, range(10_000, 10_400))]))
+    _, run = begin("own", "data=csv", f"data.path={rows}", "data.text=text", "trainer.max_steps=1")
+    _, out, _ = output(capsys, "evaluate", run, "--input", text)
+    assert "".join(out.partition("loss")[0].split()).endswith("own.txtreadastext")
+
+
 def test_files_are_read_as_one_text(capsys, finished, tmp_path):
     """Also compressed ones."""
     first, second = "the cat sat on the mat\n" * 5, "and the dog did not\n" * 6
@@ -114,5 +162,6 @@ def test_faults_of_a_text_are_one_sentence(capsys, finished, tmp_path):
     reference = refused("--input", tmp_path / "one", "--reference", "x")
     assert reference.startswith("--reference: is for answers of a run of task=seq2seq; this one")
     field = refused("--input", tmp_path / "one", "--field", "body")
-    assert field.startswith("--field: is the field of a text in a .jsonl file; got --input one.")
+    rule = "--field: is the field of a text in a .jsonl, .json, .csv or .parquet file"
+    assert field.startswith(f"{rule}; got --input one.")
     assert refused("--field", "body").startswith("--field: is the field of --input; got no --input")

@@ -188,7 +188,7 @@ def test_a_prompt_has_the_answer_of_a_file_with_the_same_line(trained, capsys):
         ),
         (
             ["evaluate", "RUN", "--input", "IN", "--reference", "IN", "--field", "body"],
-            "--field: is for a text in a .jsonl file. Leave it out.",
+            "--field: is for a text in a file with fields. Leave it out.",
         ),
         (
             ["evaluate", "RUN", "--input", "IN", "--reference", "SHORT"],
