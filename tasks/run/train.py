@@ -42,10 +42,11 @@ def config_digest(config: Config) -> str:
 
 def train_run(job: Job) -> int:
     """Trains a run in this process, which may be one of several ranks; returns the exit code."""
-    process = None
+    process, locked = None, False
     run_dir = job.run_dir
     try:
         with processes.run_lock(run_dir):
+            locked = True
             if job.shows_stages:
                 startup.show("Importing Lightning")
             import_components(job.components, GROUPS.values())
@@ -64,7 +65,8 @@ def train_run(job: Job) -> int:
         if expected is None:
             exit_code = report_crash(error, job, process)
         else:
-            exit_code = report_end(expected, job)
+            # Before it has the lock, the directory may be another run's, or refused.
+            exit_code = report_end(expected, job if locked else None)
     if process is not None:
         process.close(exit_code)
     return exit_code

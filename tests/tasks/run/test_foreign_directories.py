@@ -182,6 +182,22 @@ def test_no_file_of_a_run_that_is_a_fifo_is_waited_for(run, tmp_path, capsys):
             check_stays_inside(evil)
 
 
+def test_nothing_is_written_into_a_directory_that_resume_refuses(run, tmp_path, capsys):
+    refused = tmp_path / "refused"
+    shutil.copytree(run, refused)
+    (refused / ".lock").touch()
+    names = sorted(refused.rglob("*"))
+    with processes.run_lock(refused):
+        assert resume_run(refused, max_steps=12) == 2
+    assert "is being trained by another process" in capsys.readouterr().err
+    assert sorted(refused.rglob("*")) == names
+    (refused / "speed.csv").unlink()
+    os.mkfifo(refused / "speed.csv")
+    assert resume_run(refused, max_steps=12) == 2
+    assert "got a FIFO or a device" in capsys.readouterr().err
+    assert sorted(refused.rglob("*")) == names
+
+
 def test_no_input_that_is_a_fifo_is_waited_for(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("mine.yaml", "x.txt", "x.json", "x.py"):
