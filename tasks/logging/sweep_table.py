@@ -118,7 +118,8 @@ def over_seeds(rows: list[State], paths: Sequence[str]) -> Iterable[str]:
     means = {setting: fmean(values) for setting, values in losses.items() if values[1:]}
     for setting in sorted(means, key=means.__getitem__) if "seed" in paths else ():
         values = losses[setting]
-        figures = f"val loss {means[setting]:.4f} +- {stdev(values):.4f}, {len(values)} seeds"
+        spread = f"{stdev(values):.4f} (standard deviation)"
+        figures = f"val loss {means[setting]:.4f} +- {spread}, {len(values)} seeds"
         yield f"{setting}: {figures}" if setting else figures
 
 

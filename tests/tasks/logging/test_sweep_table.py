@@ -46,11 +46,11 @@ def test_the_mean_and_the_spread_over_seeds_of_each_setting():
     ]
     rows += [{"status": "failed", "norm.name": "a", "seed": "3"}]
     assert list(sweep_table.over_seeds(rows, ["norm.name", "seed"])) == [
-        "norm=b: val loss 1.2500 +- 0.3536, 2 seeds",
-        "norm=a: val loss 2.2500 +- 0.3536, 2 seeds",
+        "norm=b: val loss 1.2500 +- 0.3536 (standard deviation), 2 seeds",
+        "norm=a: val loss 2.2500 +- 0.3536 (standard deviation), 2 seeds",
     ]
     assert list(sweep_table.over_seeds(rows[:2], ["seed"])) == [
-        "val loss 2.2500 +- 0.3536, 2 seeds"
+        "val loss 2.2500 +- 0.3536 (standard deviation), 2 seeds"
     ]
     assert not list(sweep_table.over_seeds(rows, ["norm.name"]))
 
