@@ -44,6 +44,25 @@ def test_another_spelling_hides_no_fault(name):
     assert heads == f"attn.heads: {HEADS}"
 
 
+def test_a_run_to_start_from_that_is_none_hides_no_fault_and_is_not_hidden(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for word, start in {
+        "attn.heads=7": "attn.heads: must divide",
+        "attn=multi": "attn: no attn is called",
+        "tokenizer=nope": "tokenizer: no tokenizer is called",
+        "trainer.max_stps=3": "trainer.max_stps: ",
+        "init_from.allow=3": "init_from.allow: ",
+    }.items():
+        with pytest.raises(ConfigError) as error:
+            preflight([word, "init_from=nowhere"])
+        first, source = error.value.messages
+        assert first.startswith(start)
+        assert source.startswith("init_from.run: must be a run's directory")
+    with pytest.raises(ConfigError) as error:
+        preflight(["init_from={run: [1]}"])
+    assert [message.partition(":")[0] for message in error.value.messages] == ["init_from.run"]
+
+
 def test_another_name_in_a_sweep_hides_no_fault():
     with pytest.raises(ConfigError) as error:
         preflight(["-m", "attn=mha,linear", "attn.heads=7,8"])

@@ -128,15 +128,16 @@ def _compose_checked(
     config, faults = compose_overrides(session, overrides, name)
     left_out = {*GROUPS, "model", "experiment"} - {o.key_or_group for o in overrides}
     unknown = any(fault.path in left_out for fault in line_faults)
+    sources = [] if here is None else [*source_faults(config)]
     if faults := faults or check(config, data, composition=not unknown):
-        return config, with_file_hint(session, overrides, config, faults)
+        return config, [*with_file_hint(session, overrides, config, faults), *sources]
     if unknown:
-        return config, []
+        return config, sources
     faults = list(unused_overrides(config, overridden_keys(overrides)))
     return config, faults if here is None else [
         *faults,
         *unknown_metric_faults(config),
-        *source_faults(config),
+        *sources,
         *run_faults(config, here),
     ]
 

@@ -1,5 +1,6 @@
 """The run whose weights another run starts from, `init_from=RUN`: its place on the disk."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from xformer_kit.config.run_directories import example_of_run
@@ -24,9 +25,10 @@ def source_of(path: str) -> tuple[Path, Path | None]:
 
 def source_faults(config: Node) -> Faults:
     """Yields the fault of a run that a new run cannot start from."""
-    path = (config.get("init_from") or {}).get("run")
-    if path is None:
-        return
+    node = config.get("init_from")
+    path = node.get("run") if isinstance(node, Mapping) else None
+    if not isinstance(path, str):
+        return  # null, or of a wrong type, which has its own fault
     run, checkpoint = source_of(path)
     if not all((run / name).is_file() for name in ("config.yaml", "tokenizer.json")):
         yield Fault("init_from.run", RULE, path, _fix(user_path(path)))
