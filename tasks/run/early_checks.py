@@ -10,13 +10,14 @@ from xformer_kit.registry import ConfigError, Fault
 
 def check_sources(configs: Iterable[Config]) -> None:
     """Raises ConfigError if the run that a config starts from has other tensors than its model, or
-    if its pretrained tokenizer cannot be read: one on the hub is downloaded into the hub's cache.
+    if its pretrained tokenizer cannot be read or is none: one on the hub is downloaded into the
+    hub's cache.
     """
     faults: list[Fault] = []
     for config in configs:
         try:
             if config["tokenizer"]["name"] == "pretrained":
-                pretrained.read(config["tokenizer"]["path"])
+                pretrained.check_file(config["tokenizer"]["path"])
             if config["init_from"].get("run") is not None:
                 from tasks.run.init_from import check_shapes  # takes seconds
 

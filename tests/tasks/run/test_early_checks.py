@@ -51,6 +51,18 @@ def test_tensors_of_other_shapes_are_refused_with_any_vocabulary(run):
     check_sources([compose([*SMALL, *allowed, f"init_from={run}"], data=False)])
 
 
+def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, run):
+    rule = "tokenizer.path: must be a tokenizer.json of the library tokenizers; got "
+    for text in ('{"model_type": "bert", "hidden_size": 8}', "no JSON", "[]", "1"):
+        file = tmp_path / "other.json"
+        file.write_text(text)
+        words = [*SMALL[:3], "tokenizer=pretrained", f"tokenizer.path={file}"]
+        with pytest.raises(ConfigError) as error:
+            check_sources([compose(words, data=False)])
+        assert str(error.value).startswith(f"{rule}'{file}'")
+    check_sources([compose([*words[:-1], f"tokenizer.path={run}"], data=False)])
+
+
 def test_a_tokenizer_that_cannot_be_had_is_refused(monkeypatch):
     def refuse(name):
         raise config_error("tokenizer.path", "no", name)

@@ -92,6 +92,18 @@ def saved_or_pretrained(path: str, name: str = FILE) -> Tokenizer:
     return Pretrained(path=path)
 
 
+def check_file(path: str) -> None:
+    """Raises ConfigError if the file that a path names is not JSON with the keys of a tokenizer.
+    Only then is the library imported, which has the reason.
+    """
+    text = read(path)
+    with suppress(ValueError, RecursionError):
+        data = json.loads(text)
+        if isinstance(data, dict) and ("model" in data or set(data) == set(KEYS)):
+            return
+    parse_tokenizer(text, "tokenizer.path", path)
+
+
 def _path_fault(path: str) -> Fault | None:
     """Returns the fault of a path that cannot be a tokenizer, without network access."""
     file_path = user_path(path)
