@@ -11,11 +11,13 @@ from xformer_kit.config.difference import flat
 from xformer_kit.registry import Fault, Faults, Node
 
 SECRET = re.compile(
-    "keys|secrets|passwords|credentials?|auth|pat|.*(key|token|secret|password|passwd|pass)"
+    "(?!(monkey|donkey|turkey|hockey|jockey|whiskey|hotkey)s?$|(by|com|sur|low|high|band)pass$)"
+    "(.*(key|token|secret|passw(or)?d|pass|passphrase|passcode|pwd|credential)|auth|pat|pw|jwt)s?"
 )
-NO_SECRET = {"monkey", "donkey", "turkey", "hockey", "jockey", "whiskey", "hotkey"}
-NO_SECRET |= {"bypass", "compass", "surpass", "lowpass", "highpass", "bandpass"}
-OURS = re.compile(r"\btoken_(types|shift)\b")  # keys of the package
+# Names with such a word that are none: keys of the package, the current directory, and counts.
+NO_SECRET = re.compile(
+    r"\btoken_(types|shift)\b|\b(OLD)?PWD\b|(?i:(\b|(max|min|num|new|batch|total)_?)tokens\b)"
+)
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -27,10 +29,8 @@ def secret_faults(config: Node) -> Faults:
     """
     for path, value in flat(config):
         if "${" in str(value) and (names := _variables(config, path)):
-            words = {
-                word.lower() for text in (OURS.sub("", path), *names) for word in WORD.findall(text)
-            }
-            if any(map(SECRET.fullmatch, words - NO_SECRET)):
+            words = WORD.findall(" ".join(NO_SECRET.sub("", text) for text in (path, *names)))
+            if any(SECRET.fullmatch(word.lower()) for word in words):
                 yield Fault(
                     path,
                     "must not be a secret from the environment, since a run saves its config",
