@@ -152,11 +152,22 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
         ("--config-dir no/such/place", "--config-dir: is no directory; got no/such/place."),
         (
             "hydra.run.dir=/proc/x",
-            "hydra.run.dir: must name a directory that can be made; got '/proc/x'.",
+            "hydra.run.dir: must name a directory that can be made; got '/proc/x' (nothing can be"
+            " written into /proc).",
         ),
         (
             "hydra.run.dir=null",
-            "hydra.run.dir: must name a directory that can be made; got ''.",
+            "hydra.run.dir: must name a directory that can be made; got '' (it is empty).",
+        ),
+        (
+            "hydra.run.dir=pyproject.toml/run",
+            "hydra.run.dir: must name a directory that can be made; got 'pyproject.toml/run'"
+            " (pyproject.toml is a file).",
+        ),
+        (
+            f"hydra.run.dir={300 * 'a'}",
+            f"hydra.run.dir: must name a directory that can be made; got '{80 * 'a'}...' (a name"
+            " has at most 255 bytes).",
         ),
         ("=3", "=3: must be key=value."),
         ("resume=", "resume: must name a run's directory; got ''."),

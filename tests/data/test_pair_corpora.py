@@ -277,6 +277,11 @@ def test_faults_of_files_have_the_expected_sentences(tmp_path):
         " line, or set data.columns."
     )
     assert (
+        sentence(tsv | {"path": bad("a.csv", "source,target\nc,d\n")}, tmp_path)
+        == "data.path: must have 2 columns between tabs; got 1 in line 1 of 'DIR/a.csv'. Try"
+        " data=csv data.source=COLUMN data.target=COLUMN."
+    )
+    assert (
         sentence(
             tsv | {"columns": ["en", "de"]} | {"path": bad("a.tsv", "id\ten\tger\n")}, tmp_path
         )

@@ -16,7 +16,7 @@ from xformer_kit.config.difference import flat
 from xformer_kit.config.flags import flag_faults, parse_flags
 from xformer_kit.config.hydra_session import HydraSession, hydra_word
 from xformer_kit.config.identity import config_yaml
-from xformer_kit.config.machine import can_create
+from xformer_kit.config.machine import why_not_created
 from xformer_kit.config.overrides import (
     INSTRUCTIONS,
     contradicted_names,
@@ -33,6 +33,7 @@ from xformer_kit.config.run_directories import runs_below
 from xformer_kit.config.study_line import study_line
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 
+MAX_SHOWN = 80  # characters of a directory in a message
 DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir")
 SWEEPER_PARAMS = "hydra.sweeper.params."
 
@@ -193,10 +194,11 @@ def _directory_faults(overrides: list[Override], config_dir: str | None) -> Faul
     for o in overrides:
         if o.key_or_group in DIRECTORIES and not o.is_sweep_override():
             value = str(o.value() or "")
-            if not value or not can_create(value.split("${")[0] or "."):
-                yield Fault(
-                    o.key_or_group, "must name a directory that can be made", got=f"{value!r}"
-                )
+            reason = why_not_created(value.split("${")[0] or ".") if value else "it is empty"
+            if reason:
+                name = value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}..."
+                got = f"'{name}' ({reason})"
+                yield Fault(o.key_or_group, "must name a directory that can be made", got=got)
             elif o.key_or_group == "hydra.sweep.dir" and not names_subdir:
                 yield from _sweep_faults(value)
 

@@ -137,9 +137,18 @@ def _batch_faults(trainer: Node, batch_size: int | None) -> Faults:
 
 def can_create(directory: str) -> bool:
     """Whether a directory exists and is writable, or can be created."""
+    return why_not_created(directory) is None
+
+
+def why_not_created(directory: str) -> str | None:
+    """Returns why a directory cannot be created or written; None if it can."""
     place = user_path(directory).absolute()
     if any(len(os.fsencode(name)) > MAX_NAME for name in place.parts):
-        return False
+        return f"a name has at most {MAX_NAME} bytes"
     while not place.exists():
         place = place.parent
-    return place.is_dir() and os.access(place, os.W_OK) and place.parts[:2] != ("/", "proc")
+    if not place.is_dir():
+        return f"{place.name} is a file"
+    if not os.access(place, os.W_OK) or place.parts[:2] == ("/", "proc"):
+        return f"nothing can be written into {place}"
+    return None

@@ -1,6 +1,7 @@
 """Range checks of options and phrases for fault messages, shared by all components."""
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import SequenceMatcher
@@ -206,9 +207,11 @@ def first_line(text: str) -> str:
 
 def one_line(error: BaseException, limit: int = 200) -> str:
     """Returns the text of an error on one line, or the name of its type if it has none. That on a
-    number of thousands of digits is without its advice to programmers.
+    number of thousands of digits, with advice to programmers, is replaced.
     """
-    text = str(error).partition("; use sys.set_int_max_str_digits()")[0]
+    text = str(error)
+    if "sys.set_int_max_str_digits()" in text:
+        text = f"it has a number of more than {sys.get_int_max_str_digits():,} digits"
     return " ".join(text.split())[:limit].rstrip(".") or type(error).__name__
 
 
