@@ -57,10 +57,12 @@ class Limits(NamedTuple):
 
 
 def run(args: Any) -> int:
+    faults = [*value_faults(args)]
+    if not (args.inputs or args.components):
+        refuse(faults)  # nothing else can be at fault: no need for imports, which take seconds
     from tasks.run.short_fit import single_device_config
 
     steps, most = args.steps or STEPS, args.max or LARGEST
-    faults = [*value_faults(args)]
     with collect(faults):
         import_files(args.components)
         config = single_device_config(args.inputs, "find-batch")

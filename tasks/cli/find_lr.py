@@ -41,13 +41,15 @@ class RangeTest(NamedTuple):
 
 
 def run(args: Any) -> int:
+    faults = [*value_faults(args)]
+    if not (args.inputs or args.components or args.save):
+        refuse(faults)  # nothing else can be at fault: no need for imports, which take seconds
     from tasks.run.generation.translation import check_writable
     from xformer_kit.inspect.picture import picture_format
     from xformer_kit.inspect.style import require_matplotlib
 
     low, high = args.min or LOW, args.max or HIGH
     steps = args.steps or STEPS
-    faults = [*value_faults(args)]
     file = Path(args.save or "find_lr.png")
     with collect(faults), faults_at("--save"):
         check_writable(str(file), "--save")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tasks import Config
 from tasks.run.faults import refuse
@@ -45,7 +46,7 @@ class GivenParquet(Given, Parquet):
     """Parquet files."""
 
 
-FORMS: dict[str, type] = {"jsonl": GivenJSONLines, "csv": GivenCSV, "parquet": GivenParquet}
+FORMS: dict[str, Any] = {"jsonl": GivenJSONLines, "csv": GivenCSV, "parquet": GivenParquet}
 TEXT = "text"  # the form of files without fields
 
 

@@ -86,3 +86,8 @@ def test_invalid_arguments_have_one_message_and_write_nothing(
     monkeypatch.chdir(tmp_path)
     assert fault(capsys, "find-lr", *words).startswith(answer)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_options_that_are_wrong_by_themselves_are_refused_before_the_config(capsys, monkeypatch):
+    monkeypatch.setattr("tasks.cli.find_lr.config_of", lambda words: pytest.fail("is composed"))
+    assert fault(capsys, "find-lr", "--steps", "5") == "--steps: must be at least 20; got 5."
