@@ -1,9 +1,12 @@
 """The law of xformer_kit/laws/parameters.py is broken by components that state what is not so."""
 
-from breaking import broken_component_test
+import pytest
+from breaking import broken_component_test, registered
+from torch import nn
 
 from xformer_kit.attention import ATTENTIONS, MultiHead
-from xformer_kit.ffn import FFNS, MLP
+from xformer_kit.ffn import FFN, FFNS, MLP
+from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.tensors import hidden, vector
 
 
@@ -47,3 +50,27 @@ test_a_false_statement_breaks_the_law = broken_component_test(
         ),
     ]
 )
+
+
+@pytest.mark.parametrize("rank", [None, 4])
+@pytest.mark.parametrize("of", ["input", "output", "both"])
+@pytest.mark.parametrize("name", ["head", "element", "projected"])
+def test_every_form_of_a_gate_is_described(name, of, rank):
+    gate = {"name": name, "of": of} | ({} if name == "head" or rank is None else {"rank": rank})
+    assert LAWS["parameters"](tiny_config(attn={"name": "multi_head", "gate": gate})) is None
+
+
+class OwnNames(FFN):
+    """Its matrices have names that no class describes."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.first, self.last = nn.Linear(dim, 7), nn.Linear(7, dim)
+
+    def forward(self, x, tokens):
+        return self.last(self.first(x).relu()), {}
+
+
+def test_a_component_that_states_nothing_keeps_the_law():
+    with registered(FFNS, OwnNames):
+        assert LAWS["parameters"](tiny_config(ffn="broken")) is None

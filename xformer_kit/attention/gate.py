@@ -96,7 +96,7 @@ class TokenGate(Gate):
         "input": hidden("gated_channels", "dim"),
         "output": hidden("gated_channels", "heads*v_head_dim", shared=False),
         "input.reduce": hidden("rank", "dim", shared=True),
-        "output.reduce": hidden("rank", "heads*v_head_dim"),
+        "output.reduce": hidden("rank", "heads*v_head_dim", shared=False),
         "input.expand": hidden("gated_channels", "rank"),
         "output.expand": hidden("gated_channels", "rank"),
         "bias": vector("gated_channels", bias=True),
