@@ -7,7 +7,7 @@ GROUND = {"registry", "tensors", "model.tokens"}
 MAY: dict[str, set[str]] = {
     "registry": set(),
     "model.tokens": {"registry"},
-    "tensors": set(),
+    "tensors": {"registry"},
     "model.init": {"registry", "tensors"},
     "model.initialise": {"model.init", "tensors"},
     "model.report": set(),

@@ -66,7 +66,7 @@ def test_a_killed_run_resumes_exactly(tmp_path, text, processes):  # noqa: F811
     finish(process)
     a, b = state(uninterrupted), state(killed)
     assert a["global_step"] == b["global_step"] == 80
-    for component in ("state_dict", "optimizer", "window", "best_steps"):
+    for component in ("state_dict", "optimizer", "metric_sums", "best_steps"):
         assert same(a[component], b[component]), component
     assert (killed / "metrics.csv").read_bytes() == (uninterrupted / "metrics.csv").read_bytes()
     biases = [value for name, value in a["state_dict"].items() if name.endswith("correction_bias")]
@@ -132,7 +132,7 @@ def test_a_killed_run_with_batches_of_tokens_ends_where_the_uninterrupted_one_en
     finish(resume(tmp_path, killed))
     a, b = state(uninterrupted), state(killed)
     assert a["global_step"] == b["global_step"] == 50
-    for component in ("state_dict", "optimizer", "window", "best_steps"):
+    for component in ("state_dict", "optimizer", "metric_sums", "best_steps"):
         assert same(a[component], b[component]), component
     assert (killed / "metrics.csv").read_bytes() == (uninterrupted / "metrics.csv").read_bytes()
 

@@ -1,4 +1,4 @@
-"""A component without options of its own set has one form in a saved config: {name: NAME}."""
+"""A component without options of its own set has one form in a saved config: its name."""
 
 import pytest
 
@@ -26,6 +26,6 @@ def test_a_name_and_a_mapping_of_a_name_are_saved_alike(key):
 
 
 def test_a_switch_and_components_in_a_list_have_the_form_too():
-    assert compose(["attn.qk_norm=true"])["attn"]["qk_norm"] == {"name": "head"}
+    assert compose(["attn.qk_norm=true"])["attn"]["qk_norm"] == "head"
     mask = compose(["mask={name: any_of, of: [causal, {name: strided}]}"])["mask"]
-    assert mask["of"] == [{"name": "causal"}, {"name": "strided"}]
+    assert mask["of"] == ["causal", "strided"]

@@ -87,5 +87,7 @@ def _canonical_value(annotation: Any, value: Any, path: str, faults: list[Fault]
 
 
 def named_node(registry: Registry, node: Any, path: str, faults: list[Fault]) -> Any:
-    """Returns `canonical_node`, in which a name is {name: NAME}."""
-    return registry.as_node(canonical_node(registry, node, path, faults))
+    """Returns `canonical_node`, in which {name: NAME} without options is the name."""
+    found = canonical_node(registry, node, path, faults)
+    is_name = isinstance(found, Mapping) and found.keys() == {"name"}
+    return found["name"] if is_name and isinstance(found["name"], str) else found
