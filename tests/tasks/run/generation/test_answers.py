@@ -296,8 +296,8 @@ def test_a_tokenizer_without_an_unknown_token_refuses_the_line(of_words, capsys)
         ),
         (
             "evaluate RUN --input IN --reference IN --beam 2 --length-penalty nan",
-            "--length-penalty: must be at least -5 and at most 5; got nan. Above 0 prefers long texts,"
-            " below 0 short ones.",
+            "--length-penalty: must be at least -5 and at most 5; got nan. Above 0 prefers long"
+            " texts, below 0 short ones.",
         ),
         (
             "generate RUN --input IN --seed 3",
