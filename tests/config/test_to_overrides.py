@@ -38,7 +38,7 @@ TEXTS = [
         (["task=masked_language_modeling"], ["task=masked_language_modeling"]),
         (
             ["attn.score=entmax", "attn.score.alpha=1.3"],
-            ["attn.score.name=entmax", "attn.score.alpha=1.3"],
+            ["attn.score={name:entmax,alpha:1.3}"],
         ),
         (["schedule=cosine", "logger=none"], ["logger=none"]),
     ],

@@ -46,7 +46,14 @@ from xformer_kit.config.task_defaults import with_file_hint
 from xformer_kit.config.unknown_choices import unknown_component
 from xformer_kit.config.unused_options import unused_overrides
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import ConfigError, Fault, Node, complete_mapping, config_error
+from xformer_kit.registry import (
+    ConfigError,
+    Fault,
+    Node,
+    canonical_node,
+    complete_mapping,
+    config_error,
+)
 from xformer_kit.registry.command_lines import program
 
 
@@ -312,7 +319,9 @@ def from_hydra(config: Node, words: Iterable[str], own: Collection[str] = ()) ->
         node = plain.get(group)
         node = {"name": node} if isinstance(node, str) else node  # attn: linear
         if isinstance(node, dict) and node.get("name") in registry:
-            plain[group] = registry.defaults(node["name"]) | node
+            plain[group] = canonical_node(
+                registry, registry.defaults(node["name"]) | node, group, []
+            )
     return without_replaced(plain, keys | set(own))
 
 

@@ -28,7 +28,7 @@ def parameters(composition: Composition) -> None:
     and a matrix writes to the residual stream if one row of it changes only one channel of its
     sublayer's output, linearly. What the modules of a user do not state is skipped.
     """
-    model = composition.model()
+    model = composition.shared_model  # its parameters are changed and restored
     table = parameter_table(model)
     _check_axes(composition, model, table)
     for name, module in _sublayers(model).items():
@@ -110,9 +110,10 @@ def _check_shared(composition: Composition, path: str, module: nn.Module, table:
     }
     for key, parameter in module.named_parameters():
         info = table[f"{path}.{key}"]
-        if info.axes is None or id(parameter) in of_one_head:
+        unnamed = info.axes is None or "normalised" in info.axes  # in a user's attention
+        if unnamed or id(parameter) in of_one_head:
             continue
-        factors = {name for axis in info.axes for name in axis.split("*")}
+        factors = {name for axis in info.axes or () for name in axis.split("*")}
         of_output = info.bias and info.axes == ("dim",)
         if info.shared == bool(factors & HEADS) and not of_output:
             states = "states" if info.shared else "does not state"

@@ -133,7 +133,7 @@ def parameter_table(model: nn.Module) -> dict[str, ParameterInfo]:
     modules = dict(model.named_modules())
     stated: dict[nn.Parameter, ParameterInfo] = {}
     within: list[tuple[nn.Module, Within]] = []
-    for module in modules.values():
+    for module in (one for one in modules.values() if hasattr(one, "parameter_info")):
         for key, statement in _statements(module).items():
             if isinstance(statement, Within):
                 inner = module if key == "" else _found(module, key)
