@@ -47,8 +47,8 @@ def print_page(
 
 
 def _parameters(description: Description) -> Table:
-    """Returns the table of parameters. A fact is in it if it is true; matrices decay, vectors do
-    not, unless it says otherwise.
+    """Returns the table of parameters, with the facts that are true. Matrices decay, except those
+    with "no decay".
     """
     rows = []
     for row in description.parameters:
@@ -57,9 +57,10 @@ def _parameters(description: Description) -> Table:
             "writes to the stream": info.writes,
             "gated": info.gated,
             "bias": info.bias,
+            "values": info.values and not info.writes,
             "shared by heads": info.shared,
-            "decays": info.decays,
-            "may have no gradient": info.zero_gradient,
+            "no decay": len(row.shape) > 1 and not info.decays,
+            "its gradient may be zero": info.zero_gradient,
         }
         axes = " x ".join(info.axes) if info.axes else "not stated"
         sizes = " x ".join(map(str, row.shape))

@@ -186,8 +186,8 @@ def _data_note(paths: Sequence[Path]) -> str:
         with suppress(FileNotFoundError, ConfigError):  # not finished
             recorded.add(read_object(path / "summary.json", {}).get("data_fingerprint"))
     nodes = {key.partition(".")[0] for key in differing(_configs(paths))}
-    told = len(recorded - {None}) < 2 or nodes & {"data", "tokenizer"}
-    return "" if told else "Not all of these runs read the same data."
+    differs_unseen = len(recorded - {None}) > 1 and not nodes & {"data", "tokenizer"}
+    return "Not all of these runs read the same data." if differs_unseen else ""
 
 
 def _by_quantity(panels: Mapping[str, list[StepCurve]]) -> dict[str, list[StepCurve]]:

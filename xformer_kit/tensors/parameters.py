@@ -11,8 +11,8 @@ of the instance, which is merged with those of its base classes:
         }
 
 A key is the name of a parameter (`scale`, `k.bias`) or of a submodule (`q`), whose weight and bias
-it describes; a name that the module does not have is ignored. `Within` adds what only the outer
-module knows; "" is the module itself. If a module and one inside it describe the same
+it describes; a name that the module does not have is ignored. `Within` adds facts that depend
+on the outer module; "" is the module itself. If a module and one inside it describe the same
 parameter, the outer one counts. `parameter_table` collects the descriptions of a model.
 """
 

@@ -73,3 +73,24 @@ def test_describe_a_run(capsys, finished):
     assert found["parameters"] == summary["params"]
     assert found["vocab_size"] == 256
     assert {v["path"]: v["origin"] for v in found["values"]}["model.dim"] == "config.yaml"
+
+
+def test_the_table_of_parameters_states_axes_and_facts(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    words = [*TINY, "attn.bias=true", "extra.deep_embed={}"]
+    _, out, _ = output(capsys, "describe", *words, "--parameters")
+    rows = {row[at]: row for row in map(str.split, out.splitlines()) for at in (0, 2) if row[at:]}
+    assert rows["decoder.*.attn.o.weight"][-4:] == ["writes", "to", "the", "stream"]
+    assert rows["decoder.*.attn.o.weight"][:2] == ["2", "x"]
+    assert "its gradient may be zero" in " ".join(rows["decoder.*.attn.k.bias"])
+    assert rows["embed.weight"][-4:] == ["embedding", "vocab", "x", "dim"]
+    assert "no decay" in next(line for line in out.splitlines() if ".table.ffn.weight" in line)
+    _, out, _ = output(capsys, "describe", *words, "--parameters", "--json")
+    found = {row["name"]: row for row in json.loads(out)["parameter_table"]}
+    assert found["decoder.*.attn.q.weight"]["axes"] == ["heads*head_dim", "dim"]
+    assert found["decoder.*.attn.q.weight"]["number"] == 2
+
+
+def test_without_the_flag_there_is_no_table_of_parameters(capsys):
+    _, out, _ = output(capsys, "describe", *TINY)
+    assert "decoder.norm.weight" not in out

@@ -100,7 +100,7 @@ def test_a_file_is_read_as_the_data_of_the_run(capsys, begin, tmp_path, words, n
 
 
 def test_a_file_of_another_form_is_read_by_its_ending(capsys, finished, begin, tmp_path):
-    """The first line of the answer says as what."""
+    """The first line of the output states the form that was read."""
     text, table, array = (tmp_path / name for name in ("own.txt", "own.csv", "own.json"))
     text.write_text("the cat sat\n\n")
     table.write_text("text\nthe cat sat\n")
