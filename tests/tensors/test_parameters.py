@@ -166,8 +166,9 @@ def test_axes_have_names():
         hidden(64, "dim")
 
 
-def test_an_attribute_of_an_earlier_version_is_refused_with_what_replaces_it():
-    module = type("Mine", (Inner,), {"no_decay": ("up",)})()
+@pytest.mark.parametrize("base", [Inner, nn.Module])
+def test_an_attribute_of_an_earlier_version_is_refused_with_what_replaces_it(base):
+    module = type("Mine", (base,), {"no_decay": ("up",)})()
     with pytest.raises(ConfigError, match=r"^Mine\.no_decay: is not read.*decays=False"):
         parameter_table(module)
 

@@ -133,7 +133,7 @@ def parameter_table(model: nn.Module) -> dict[str, ParameterInfo]:
     modules = dict(model.named_modules())
     stated: dict[nn.Parameter, ParameterInfo] = {}
     within: list[tuple[nn.Module, Within]] = []
-    for module in (one for one in modules.values() if hasattr(one, "parameter_info")):
+    for module in modules.values():
         for key, statement in _statements(module).items():
             if isinstance(statement, Within):
                 inner = module if key == "" else _found(module, key)
@@ -207,7 +207,7 @@ def _of_class(cls: type) -> dict[str, Statement]:
     """
     merged: dict[str, Statement] = {}
     for base in reversed(cls.__mro__):
-        merged |= _checked(cls, vars(base).get("parameter_info", {}))
+        merged |= _checked(cls, getattr(base, "parameter_info", {}))
         for old, new in REPLACED.items():
             if isinstance(vars(base).get(old), (str, bool, tuple)):
                 fix = f"State {new} in parameter_info."
