@@ -62,7 +62,7 @@ def measure_reading(path: str, cache: str) -> float:
     """Returns tokens per second of collated batches in the order of training, on one core."""
     from xformer_kit.data import Examples, collate, prepare
     from xformer_kit.data.order import GlobalBatches
-    from xformer_kit.data.training_data import StepSampler
+    from xformer_kit.data.preparation.training_data import StepSampler
 
     data = {"name": "text", "path": path, "seq_len": 256, "batch_size": 64, "cache": cache}
     windows = prepare({"data": data, "tokenizer": {"name": "byte"}}).train

@@ -27,8 +27,8 @@ from benchmarks.cross_entropy import resident
 from benchmarks.measure import machine, ratio, rounds, save
 from xformer_kit.kernel import KERNELS
 from xformer_kit.mask import MASKS
-from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
 WINDOW, HEADS, DIM, DROPOUT = 256, 6, 64, 0.1
 SHAPES = ((2, 512), (1, 2048))  # rows, tokens

@@ -51,7 +51,7 @@ def mean_loss(logits: Tensor, target: Tensor) -> Tensor:
 
 def ours(shape: Shape, family: str, *more: str) -> Peer:
     from xformer_kit import build, compose
-    from xformer_kit.model.tokens import Tokens
+    from xformer_kit.tensors.tokens import Tokens
 
     components = {
         "gpt": ["position=learned", "norm=layer", "ffn=mlp"],

@@ -5,7 +5,7 @@
 For matrices of several shapes and 1 to 512 rows: x W^T as in torch.nn.functional.linear,
 against (W x^T)^T, and against x W^T with W stored column-major. Above 1, the other way is faster.
 Each shape has several matrices, because generation reads a different one each time.
-`xformer_kit/model/fused_projections.py` uses these figures.
+`xformer_kit/tensors/fused_projections.py` uses these figures.
 """
 
 import argparse

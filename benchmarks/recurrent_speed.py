@@ -23,8 +23,8 @@ from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import KERNELS, Kernel
 from xformer_kit.kernel.recurrence import Recurrence
 from xformer_kit.mask import Causal
-from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
 DIM, HEADS = 256, 4
 KINDS = ("linear", "retention", "gated_delta", "performer")

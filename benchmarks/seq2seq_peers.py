@@ -39,7 +39,7 @@ class Peer(NamedTuple):
 
 def ours(shape: Shape, *more: str) -> Peer:
     from xformer_kit import build, compose
-    from xformer_kit.model.tokens import Tokens
+    from xformer_kit.tensors.tokens import Tokens
 
     config = compose(
         [

@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parents[1]
 BUILD = """
 import json, time
 from xformer_kit import build, compose
-import xformer_kit.config, xformer_kit.model.api
+import xformer_kit.config, xformer_kit.api
 def timed(work):
     before = time.perf_counter(), time.process_time()
     made = work()

@@ -49,7 +49,7 @@ def tiny_config(steps: int, logger: str = "wandb") -> dict:
 
 def bare(steps: int) -> float:
     """Seconds per step."""
-    from xformer_kit.data.training_data import TrainingData
+    from xformer_kit.data.preparation.training_data import TrainingData
 
     config = tiny_config(steps)
     prepared = prepare(config)

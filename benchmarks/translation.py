@@ -32,17 +32,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.measure import CLOCKS, machine, ratio, rounds, save
+from tasks.generation.decoding import BATCH_SIZE, first_answers
 from tasks.logging import summary
-from tasks.metrics import translation_metrics
-from tasks.run.generation.decoding import BATCH_SIZE, first_answers
+from tasks.modules.metrics import translation_metrics
 from xformer_kit import ConfigError, build, load
 from xformer_kit.config import read_config
 from xformer_kit.data import collate, prepare
-from xformer_kit.data.training_data import TrainingData, set_tokenizers
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.data.preparation.training_data import TrainingData, set_tokenizers
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.optim.schedules import SCHEDULES
+from xformer_kit.tensors.tokens import Tokens
 
 OURS, MARIAN = "ours", "transformers Marian"
 SAID = 50  # steps between two lines on the screen
@@ -201,7 +201,7 @@ def marian_answers(
     model: nn.Module, data: TrainingData, examples: Sequence[Any], most: int, beam: int
 ) -> list[np.ndarray]:
     """The answers of Marian's search, in the batches and with the token limit of
-    `tasks.run.generation.decoding.generate_answers`.
+    `tasks.generation.decoding.generate_answers`.
     """
     order = sorted(range(len(examples)), key=lambda i: len(examples[i]["source"]))
     found: list[np.ndarray] = [np.empty(0, np.int64)] * len(examples)

@@ -9,7 +9,7 @@ from docs.function_pictures import FAINT, INK
 from docs.kinds import KINDS
 from xformer_kit.laws import tiny_config
 from xformer_kit.model.build import build_model
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 COLOURS = ("#1a1a1a", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#7a5c00")
 VOCAB, DIM, HEADS, LAYERS, LENGTH = 61, 96, 6, 6, 64

@@ -18,8 +18,8 @@ from docs.model_pictures import init, placement, position
 from xformer_kit.attention.score import Score
 from xformer_kit.inspect.components import as_yaml
 from xformer_kit.laws.checking import option_variants
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import REQUIRED
+from xformer_kit.tensors.tokens import Tokens
 
 SIZE, PREFIX, HEADS = 24, 6, 6  # tokens of a mask, those of a prefix, heads
 DPI = 110  # pixels to an inch

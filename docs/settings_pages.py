@@ -13,8 +13,8 @@ from docs import markup
 from docs.component_page import config_place
 from docs.config_uses import CONF, configs, key
 from docs.typeset import code, typeset
-from xformer_kit.config.settings import SETTINGS
-from xformer_kit.config.trainer_schema import LIGHTNING, OURS
+from xformer_kit.config.options.settings import SETTINGS
+from xformer_kit.config.options.trainer_schema import LIGHTNING, OURS
 from xformer_kit.inspect.components import as_yaml, doc
 from xformer_kit.laws import LAWS
 from xformer_kit.laws.registry import PREREQUISITES

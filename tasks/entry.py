@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from tasks.run.exit_codes import end_at_signals
+from tasks.process.exit_codes import end_at_signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:

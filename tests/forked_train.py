@@ -18,7 +18,7 @@ from multiprocessing import Pipe, forkserver
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 
-from tasks.run import fork_server
+from tasks.process import fork_server
 
 ROOT = Path(__file__).resolve().parents[1]
 PRELOADED = [
@@ -105,7 +105,7 @@ def _run_train(
     forkserver._forkserver.__init__()
     _start_fork_server_early()
     sys.argv, code = line, 0
-    from tasks import language_modeling
+    from tasks.modules import language_modeling
 
     language_modeling.GENERATED_TOKENS = 8
     try:
@@ -132,7 +132,7 @@ def _start_fork_server_early() -> None:
     if (pid := os.fork()) == 0:
         connection.close()
         os.setpgid(0, 0)
-        sys.argv = ["tasks.run.fork_server", str(server_connection.fileno()), str(os.getppid())]
+        sys.argv = ["tasks.process.fork_server", str(server_connection.fileno()), str(os.getppid())]
         with suppress(BaseException):
             fork_server.main()
         os._exit(0)

@@ -69,8 +69,8 @@ def unit(name: str) -> str:
 
 
 def tasks_unit(name: str) -> str:
-    """Returns the unit of a file or module of tasks: tasks/run/seeds.py -> run.seeds;
-    tasks.run.trainer -> run; tasks/data.py -> modules.
+    """Returns the unit of a file or module of tasks: tasks/process/seeds.py -> run.seeds;
+    tasks.run.trainer -> run; tasks/modules/data.py -> modules.
     """
     components = name.removesuffix(".py").replace("/", ".").split(".")[1:]
     if (in_run := ".".join(components[:2])) in TASKS_MAY:

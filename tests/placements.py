@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
+from xformer_kit.tensors.tokens import UNKNOWN
 
 DIM = 7
 X = torch.randn(2, 3, DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

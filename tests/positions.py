@@ -3,8 +3,8 @@
 import torch
 
 from xformer_kit.laws.tiny_composition import randomise
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import Tokens
 
 
 def random_position(node: dict, heads: int = 6, stack: str = "decoder"):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tasks.logging.csv_log import CsvLog
-from tasks.run.exit_codes import NONFINITE
+from tasks.process.exit_codes import NONFINITE
 from xformer_kit.study.report.content import content
 from xformer_kit.study.report.document import Document
 from xformer_kit.study.report.sections import document

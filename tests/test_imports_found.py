@@ -40,7 +40,7 @@ from tests.found_imports import cycle, faults, imports, task_faults, tasks_impor
             "kernel imports attention",
         ),
         (
-            "xformer_kit/model/tokens.py",
+            "xformer_kit/tensors/tokens.py",
             "from xformer_kit import load",
             "model.tokens imports __init__",
         ),
@@ -49,9 +49,17 @@ from tests.found_imports import cycle, faults, imports, task_faults, tasks_impor
             "from tasks.run import training_process",
             "callbacks imports run",
         ),
-        ("tasks/module.py", "from tasks.callbacks import Recorder", "modules imports callbacks"),
+        (
+            "tasks/modules/module.py",
+            "from tasks.callbacks import Recorder",
+            "modules imports callbacks",
+        ),
         ("tasks/run/start.py", "from tasks import cli", "run imports cli"),
-        ("tasks/run/seeds.py", "from tasks.run.start import start_run", "run.seeds imports run"),
+        (
+            "tasks/process/seeds.py",
+            "from tasks.run.start import start_run",
+            "run.seeds imports run",
+        ),
         (
             "tasks/callbacks/pruning.py",
             "from tasks.study import storage",
@@ -65,9 +73,9 @@ def test_a_forbidden_import_is_found(file, line, fault):
 
 
 def test_files_that_import_each_other_are_found():
-    back = list(imports("def f():\n    from tasks.run import start", "tasks/run/processes.py"))
+    back = list(imports("def f():\n    from tasks.run import start", "tasks/process/processes.py"))
     assert cycle(tasks_imports() + back, "tasks", late=True) >= {
-        "tasks/run/processes.py",
+        "tasks/process/processes.py",
         "tasks/run/start.py",
     }
     assert cycle(tasks_imports() + back, "tasks", late=False) == set()

@@ -79,7 +79,7 @@ def test_every_law_applies_to_some_composition():
 @pytest.mark.parametrize("model", MODELS)
 def test_the_overrides_of_a_broken_law_compose_the_same_config(model):
     from xformer_kit import compose
-    from xformer_kit.config.canonical import canonical_config
+    from xformer_kit.config.line.canonical import canonical_config
 
     of_model = (
         config

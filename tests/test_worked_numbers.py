@@ -8,9 +8,9 @@ import torch
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import KERNELS
 from xformer_kit.mask import MASKS, Causal, Full, SlidingWindow, matrix
-from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.norm import NORMS
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
 WEIGHTS = [[0.0033, 0.9964, 0.0004], [0.9067, 0.0431, 0.0502], [0.2563, 0.7156, 0.0281]]
 OUTPUT = [

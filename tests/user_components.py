@@ -4,8 +4,8 @@ import sys
 from collections.abc import Iterable
 
 from xformer_kit.config import GROUPS
+from xformer_kit.files.user_modules import PREFIX
 from xformer_kit.registry import Registry
-from xformer_kit.registry.user_modules import PREFIX
 
 
 def forget_user_components(registries: Iterable[Registry] = tuple(GROUPS.values())) -> None:

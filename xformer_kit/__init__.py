@@ -46,7 +46,7 @@ def build(
     Raises ConfigError with every fault of the config, and if its model.vocab_size is another than
     `vocab_size`.
     """
-    from xformer_kit.model.api import build
+    from xformer_kit.api import build
 
     return build(config, vocab_size, source_vocab_size)
 
@@ -61,6 +61,6 @@ def load(
     directory that is no run, for components or a checkpoint that are missing, and for checkpoints
     that cannot be read.
     """
-    from xformer_kit.model.api import load
+    from xformer_kit.api import load
 
     return load(run, components, checkpoint)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tasks import State
 from tasks.callbacks.cadence import Cadence
-from tasks.evaluation import EvaluatedTask as Task
-from tasks.run import checkpoints
-from xformer_kit.model.checkpoint import DamagedError, read_weights
+from tasks.checkpoints import checkpoints
+from tasks.modules.evaluation import EvaluatedTask as Task
+from xformer_kit.checkpoint import DamagedError, read_weights
 
 log = logging.getLogger("xformer")
 

@@ -10,8 +10,8 @@ from tasks import Config
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.norms import NormsLog
 from tasks.callbacks.pictures import AttentionPictures
-from xformer_kit.config import callbacks
-from xformer_kit.config.callbacks import CALLBACKS, only_observes
+from xformer_kit.config.options import callbacks
+from xformer_kit.config.options.callbacks import CALLBACKS, only_observes
 
 OBSERVERS: dict[type, Any] = {callbacks.Norms: NormsLog, callbacks.Pictures: AttentionPictures}
 

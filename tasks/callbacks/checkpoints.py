@@ -11,9 +11,10 @@ from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.monitored import Ranking, monitored_value
 from tasks.callbacks.recorder import Recorder
 from tasks.callbacks.user_callbacks import state_fault
-from tasks.evaluation import EvaluatedTask as Task
-from tasks.run import checkpoints, ranks
-from tasks.run.exit_codes import NotSaved
+from tasks.checkpoints import checkpoints
+from tasks.modules.evaluation import EvaluatedTask as Task
+from tasks.process import ranks
+from tasks.process.exit_codes import NotSaved
 
 
 @dataclass(eq=False)

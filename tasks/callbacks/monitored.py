@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tasks import Metrics
-from tasks.evaluation import EvaluatedTask as Task
+from tasks.modules.evaluation import EvaluatedTask as Task
 from xformer_kit.registry import ConfigError, config_error, suggestion
 from xformer_kit.registry.metric_names import PREFIX, TRAIN_LOSS
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.monitored import set_callback_metrics
-from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.csv_log import CsvLog
-from xformer_kit.config.callbacks import Norms as Options
+from tasks.modules.evaluation import EvaluatedTask as Task
+from xformer_kit.config.options.callbacks import Norms as Options
 from xformer_kit.model.initialise import parameter_places
 
 

@@ -17,10 +17,10 @@ from tasks.callbacks.stopping import Deadline, NonFiniteGuard, RequestedStop, Si
 from tasks.callbacks.user_callbacks import own_hooks
 from tasks.logging.summary import versions
 from xformer_kit.config import config_yaml
-from xformer_kit.config.callbacks import monitored_metrics
-from xformer_kit.config.metric_direction import mode_of
-from xformer_kit.config.settings import SETTINGS
-from xformer_kit.config.trainer_schema import seconds
+from xformer_kit.config.options.callbacks import monitored_metrics
+from xformer_kit.config.options.metric_direction import mode_of
+from xformer_kit.config.options.settings import SETTINGS
+from xformer_kit.config.options.trainer_schema import seconds
 from xformer_kit.registry.metric_names import PREFIX
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tasks.callbacks.cadence import Cadence
-from tasks.evaluation import EvaluatedTask as Task
-from tasks.run.generation.attention_picture import attention_picture
-from tasks.run.generation.decoding import batch_to_device
-from xformer_kit.config.callbacks import Pictures as Options
+from tasks.generation.attention_picture import attention_picture
+from tasks.generation.decoding import batch_to_device
+from tasks.modules.evaluation import EvaluatedTask as Task
+from xformer_kit.config.options.callbacks import Pictures as Options
 from xformer_kit.inspect import plot_bias, plot_mask
 from xformer_kit.inspect.attention_record import AttentionRecord, record_attention
 from xformer_kit.inspect.picture import Picture

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tasks.evaluation import EvaluatedTask as Task
+from tasks.modules.evaluation import EvaluatedTask as Task
 
 WARM_UP = 5  # steps before the trace
 

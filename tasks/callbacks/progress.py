@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.callbacks.cadence import TrainingClock
-from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.bar import Bar
-from tasks.metrics import format_validation
+from tasks.modules.evaluation import EvaluatedTask as Task
+from tasks.modules.metrics import format_validation
 
 
 @dataclass(eq=False)

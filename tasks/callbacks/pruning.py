@@ -12,8 +12,8 @@ from typing import Any
 
 from tasks import State
 from tasks.callbacks.cadence import Cadence
-from tasks.evaluation import EvaluatedTask as Task
-from tasks.run.exit_codes import Pruned
+from tasks.modules.evaluation import EvaluatedTask as Task
+from tasks.process.exit_codes import Pruned
 from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")

@@ -9,12 +9,12 @@ from typing import Any
 from tasks import Metrics, State
 from tasks.callbacks.cadence import Cadence, TrainingClock
 from tasks.callbacks.monitored import set_callback_metrics
-from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.csv_log import CsvLog
 from tasks.logging.summary import peak_memory
+from tasks.modules.evaluation import EvaluatedTask as Task
+from xformer_kit.files.saved_files import read_columns
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.metric_names import PREFIX
-from xformer_kit.registry.saved_files import read_columns
 
 WARM_UP = 5  # steps that are not measured, if there are more
 

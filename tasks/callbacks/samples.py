@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.files import replace_text
+from tasks.modules.evaluation import EvaluatedTask as Task
+from xformer_kit.files.saved_files import read_table
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.printable import cell, text_of
-from xformer_kit.registry.saved_files import read_table
+from xformer_kit.text.printable import cell, text_of
 
 COLUMNS = ["step", "prompt", "text", "right"]  # right: the expected text, if there is one
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tasks.callbacks.cadence import MAX_TIME, Cadence
 from tasks.callbacks.user_callbacks import stopping_detail
-from tasks.evaluation import EvaluatedTask as Task
-from tasks.run.exit_codes import SignalBox, StoppedBySignal, decode_signal, decode_time_is_up
+from tasks.modules.evaluation import EvaluatedTask as Task
+from tasks.process.exit_codes import SignalBox, StoppedBySignal, decode_signal, decode_time_is_up
 
 
 @dataclass(eq=False)

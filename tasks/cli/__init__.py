@@ -35,7 +35,7 @@ from tasks.cli import (
 )
 from tasks.cli.parser import Parser, Version, add_options, run_name
 from tasks.logging.streams import discard, open_missing_streams, output_without_reader
-from tasks.run.processes import import_environment
+from tasks.process.processes import import_environment
 
 COMMANDS = {
     "train": train,

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from tasks import Config, State
 from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
-from xformer_kit.registry.command_lines import for_shell, program
-from xformer_kit.registry.printable import printable
-from xformer_kit.registry.user_path import is_override, user_path
+from xformer_kit.text.command_lines import for_shell, program
+from xformer_kit.text.printable import printable
+from xformer_kit.text.user_path import is_override, user_path
 
 if TYPE_CHECKING:
-    from tasks.run.generation.decoding import LoadedRun
+    from tasks.generation.decoding import LoadedRun
 
 CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are tried
 CHECKPOINT_OPTION = {
@@ -93,7 +93,7 @@ def open_run(
     Raises ConfigError if it is not a run, if its config has faults, or if the run was started with
     components that are missing here.
     """
-    from xformer_kit.config.saved_run import read_run
+    from xformer_kit.config.saved.saved_run import read_run
 
     path = user_path(run)
     if not path.is_dir():
@@ -105,7 +105,7 @@ def _run_of_file(path: Path, has_checkpoint: bool) -> str:
     """Returns the fix for a path that is no directory: the run that contains it, and its name if
     it is a checkpoint; else the newest run.
     """
-    from xformer_kit.config.run_directories import example_of_run
+    from xformer_kit.config.saved.run_directories import example_of_run
 
     run = next((folder for folder in path.parents if (folder / "config.yaml").is_file()), None)
     if run is None:
@@ -126,9 +126,9 @@ def load_run(args: Any, default: str = "best") -> "LoadedRun":
     """
     import torch
 
+    from tasks.generation.decoding import LoadedRun
     from tasks.logging import summary
-    from tasks.run.generation.decoding import LoadedRun
-    from xformer_kit.model.api import restore_model
+    from xformer_kit.api import restore_model
     from xformer_kit.objective import objective_of
 
     path, config = open_run(args.run, args.components, has_checkpoint=True)
@@ -148,7 +148,7 @@ def load_run(args: Any, default: str = "best") -> "LoadedRun":
 def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, State]:
     """Returns (name, state) of the checkpoint that `load_run` loads."""
     from tasks.logging import summary
-    from xformer_kit.model.checkpoint import DamagedError, damage, kept_steps, read, step_file
+    from xformer_kit.checkpoint import DamagedError, damage, kept_steps, read, step_file
 
     requested, folder = args.checkpoint, path / "checkpoints"
     files = {name: folder / f"{name}.ckpt" for name in dict.fromkeys((default, *CHECKPOINTS))}
@@ -185,7 +185,7 @@ def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, State]:
 
 def _name_of_step(step: str, files: Mapping[str, Path]) -> str | None:
     """Returns the name of the file with the state after a step; None if there is none."""
-    from xformer_kit.model.checkpoint import DamagedError, read
+    from xformer_kit.checkpoint import DamagedError, read
 
     for name, file in files.items() if step.isdecimal() else ():
         with suppress(DamagedError):

@@ -72,7 +72,7 @@ def _print(comparison: Any) -> None:
 
 def _rows(comparison: Any) -> Iterator[tuple[str, ...]]:
     """Yields (title, *one cell per group): config values that differ, metrics, costs."""
-    from xformer_kit.config.difference import as_literal
+    from xformer_kit.config.saved.difference import as_literal
     from xformer_kit.study.metric import SHARES
 
     groups = comparison.groups

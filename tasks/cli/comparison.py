@@ -11,22 +11,22 @@ from typing import Any
 
 from tasks import Config, Facts, State
 from tasks.logging import summary
-from tasks.run.faults import faults_at
+from tasks.process.command_faults import faults_at
 from tasks.study import state
+from xformer_kit.checkpoint import DamagedError, read
 from xformer_kit.config import read_config
-from xformer_kit.config.difference import as_literal, differing, flat
-from xformer_kit.config.identity import hashed_config
-from xformer_kit.config.run_directories import run_directories
-from xformer_kit.config.saved import saved_components
-from xformer_kit.model.checkpoint import DamagedError, read
+from xformer_kit.config.saved.config_file import saved_components
+from xformer_kit.config.saved.difference import as_literal, differing, flat
+from xformer_kit.config.saved.identity import hashed_config
+from xformer_kit.config.saved.run_directories import run_directories
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
 from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean
-from xformer_kit.registry.command_lines import xformer
 from xformer_kit.registry.metric_names import PREFIX
-from xformer_kit.registry.user_path import user_path
 from xformer_kit.study.answer import Runs, StudyAnswer, answer
 from xformer_kit.study.metric import metric
 from xformer_kit.study.statistics import interval
+from xformer_kit.text.command_lines import xformer
+from xformer_kit.text.user_path import user_path
 
 COST = ("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes")
 # Costs that --metric can compare: it is known whether a higher value is better.

@@ -16,7 +16,7 @@ from tasks.cli.command import (
     table,
 )
 from xformer_kit.registry import ConfigError, Fault
-from xformer_kit.registry.command_lines import train, xformer
+from xformer_kit.text.command_lines import train, xformer
 
 SUMMARY = "list the components that a config can name, with their options"
 EXAMPLES = """examples:

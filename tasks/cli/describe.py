@@ -52,7 +52,7 @@ def model_to_describe(
     """Returns (config, vocab_size, provenance of its values, title) of overrides or of one run's
     directory. vocab_size is None unless a run has it.
     """
-    from xformer_kit.config.settings import SETTINGS
+    from xformer_kit.config.options.settings import SETTINGS
     from xformer_kit.inspect.provenance import Provenance
 
     defaults = SETTINGS.defaults("model")
@@ -78,7 +78,7 @@ def _yaml_files(overrides: Mapping[str, str]) -> list[tuple[str, Facts]]:
     import yaml
 
     from xformer_kit.config import conf_dir
-    from xformer_kit.config.settings import default_settings
+    from xformer_kit.config.options.settings import default_settings
     from xformer_kit.inspect.provenance import DEFAULT
 
     def content(*name: str) -> Any:

@@ -18,9 +18,9 @@ from tasks.cli.command import (
     styled,
     table,
 )
-from tasks.run.faults import refuse
+from tasks.process.command_faults import refuse
 from xformer_kit.registry import ConfigError, config_error
-from xformer_kit.registry.command_lines import xformer
+from xformer_kit.text.command_lines import xformer
 
 DEFAULT = "the default model"
 SUMMARY = "two models side by side: values, cost, kernels and parameters that differ"
@@ -59,7 +59,7 @@ def _resolve_sides(sides: list[str], args: Any) -> Any:
     faults of both; if two sides were typed, each fault names its side.
     """
     from tasks.cli.describe import model_to_describe
-    from xformer_kit.config.size import ensure_countable
+    from xformer_kit.config.faults.size import ensure_countable
     from xformer_kit.inspect.describe import vocabulary
 
     found, faults = [], []

@@ -16,7 +16,7 @@ from tasks.cli.command import (
     print_wrapped,
     table,
 )
-from tasks.run.faults import collect, flag, out_of_range, refuse, too_small
+from tasks.process.command_faults import collect, flag, out_of_range, refuse, too_small
 from xformer_kit.registry import Fault, Faults
 
 SUMMARY = "loss, perplexity and bits per byte of a run, on its validation text or another one"
@@ -135,8 +135,8 @@ def _evaluate_text(args: Any, config: Config) -> int:
 
 def _evaluate_answers(args: Any) -> int:
     """Print the metrics of the answers to --input, compared with --reference."""
-    from tasks.metrics import translation_metrics
-    from tasks.run.generation.translation import check_references, read_lines, translate
+    from tasks.generation.translation import check_references, read_lines, translate
+    from tasks.modules.metrics import translation_metrics
 
     sources = read_lines(args.input, "--input")
     references = check_references(sources, read_lines(args.reference, "--reference"))

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 
 from tasks import Config
 from tasks.cli.command import format_bytes, format_count, import_files, print_result
-from tasks.run.faults import collect, refuse, too_small
-from xformer_kit.registry import Fault, Faults, command_lines, config_error
+from tasks.process.command_faults import collect, refuse, too_small
+from xformer_kit.registry import Fault, Faults, config_error
+from xformer_kit.text import command_lines
 
 SUMMARY = "the largest batch size that fits into memory, and the fastest"
 EXAMPLES = """examples:

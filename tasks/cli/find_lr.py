@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from tasks import Config
 from tasks.cli.command import import_files, print_result
-from tasks.run.faults import collect, faults_at, refuse, too_small
-from xformer_kit.registry import Fault, Faults, command_lines, config_error
+from tasks.process.command_faults import collect, faults_at, refuse, too_small
+from xformer_kit.registry import Fault, Faults, config_error
+from xformer_kit.text import command_lines
 
 SUMMARY = "the learning rate at which the loss falls most steeply, with a picture"
 EXAMPLES = """examples:
@@ -44,7 +45,7 @@ def run(args: Any) -> int:
     faults = [*value_faults(args)]
     if not (args.inputs or args.components or args.save):
         refuse(faults)  # nothing else can be at fault: no need for imports, which take seconds
-    from tasks.run.generation.translation import check_writable
+    from tasks.generation.translation import check_writable
     from xformer_kit.inspect.picture import picture_format
     from xformer_kit.inspect.style import require_matplotlib
 

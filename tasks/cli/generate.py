@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tasks import State
 from tasks.cli.command import CHECKPOINT_OPTION, load_run, open_run
-from tasks.run.faults import (
+from tasks.process.command_faults import (
     RENAMED_OPTIONS,
     collect,
     flag,
@@ -24,9 +24,9 @@ from tasks.run.faults import (
     too_small,
 )
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
-from xformer_kit.registry.command_lines import xformer
-from xformer_kit.registry.printable import printable
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.text.command_lines import xformer
+from xformer_kit.text.printable import printable
+from xformer_kit.text.user_path import user_path
 
 SUMMARY = "continue a text with a run's model, answer sources, fill masks, or label texts"
 EXAMPLES = """examples:
@@ -87,7 +87,7 @@ ALL_OPTIONS = (*SPAN_OPTIONS, "stop")
 
 
 def run(args: Any) -> int:
-    from tasks.run.generation.translation import check_writable, read_lines
+    from tasks.generation.translation import check_writable, read_lines
     from xformer_kit.objective import OBJECTIVES
 
     faults: list[Fault] = []
@@ -183,7 +183,7 @@ def _input_option(args: Any) -> str:
 
 def _generate_options(args: Any, tokenizer: Any) -> State:
     """Returns the arguments of `generate` that the command line sets."""
-    from tasks.run.generation.translation import encode_line
+    from tasks.generation.translation import encode_line
 
     names = ("max_new_tokens", "min_new_tokens", "beam", "length_penalty", "stop", "seed")
     options = {
@@ -225,8 +225,8 @@ def _continue_text(args: Any, run: Any, lines: list[str]) -> None:
 
 def _answer_sources(args: Any, run: Any, lines: list[str]) -> None:
     """Write the answers to sources, or the texts with their masks replaced by spans."""
-    from tasks.run.generation.infilling import restore_spans
-    from tasks.run.generation.translation import decoding_options, translate
+    from tasks.generation.infilling import restore_spans
+    from tasks.generation.translation import decoding_options, translate
 
     options = _generate_options(args, run.objective.tokenizer) | {"batch_size": args.batch_size}
     if args.num_samples is not None and args.num_samples > 1:
@@ -258,8 +258,8 @@ def _answer_sources(args: Any, run: Any, lines: list[str]) -> None:
 
 def _stream_answer(run: Any, lines: list[str], decoding: State) -> None:
     """Write the answer to one source, token by token."""
-    from tasks.run.generation.decoding import generate_arguments, max_answer_tokens
-    from tasks.run.generation.translation import source_examples
+    from tasks.generation.decoding import generate_arguments, max_answer_tokens
+    from tasks.generation.translation import source_examples
     from xformer_kit.generate import stream
 
     (example,) = source_examples(run, lines, "--prompt")
@@ -280,7 +280,7 @@ def _fill_masks(args: Any, run: Any, lines: list[str]) -> None:
     """Write the texts with the most likely token in place of each mask; with --prompt, also the
     candidates for each mask.
     """
-    from tasks.run.generation.infilling import fill_masks
+    from tasks.generation.infilling import fill_masks
 
     filled = fill_masks(run, lines, args.top_k or 5, _input_option(args))
     texts = [one.text for one in filled]
@@ -296,7 +296,7 @@ def _fill_masks(args: Any, run: Any, lines: list[str]) -> None:
 
 def _label_texts(args: Any, run: Any, lines: list[str]) -> None:
     """Write the label of each text; with --prompt, all classes and their probabilities."""
-    from tasks.run.generation.labels import label_texts
+    from tasks.generation.labels import label_texts
 
     labels = label_texts(run, lines, _input_option(args), args.batch_size)
     if args.input is None:
@@ -342,8 +342,8 @@ def _encode_prompt(run: Any, prompt: str) -> Any:
     """
     import torch
 
-    from tasks.run.generation.decoding import device_of
-    from tasks.run.generation.translation import encode_line
+    from tasks.generation.decoding import device_of
+    from tasks.generation.translation import encode_line
 
     ids = encode_line(run.objective.tokenizer, prompt, "--prompt")
     if not len(ids):

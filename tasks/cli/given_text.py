@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config
-from tasks.run.faults import refuse
+from tasks.process.command_faults import refuse
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import missing_package
 from xformer_kit.data.corpus.records import CSV, JSONLines, Parquet
-from xformer_kit.data.documents import write_documents, write_text
+from xformer_kit.data.preparation.documents import write_documents, write_text
+from xformer_kit.data.preparation.windows import Windows
 from xformer_kit.data.tokenizer import Tokenizer
-from xformer_kit.data.windows import Windows
 from xformer_kit.registry import ConfigError, Fault, config_error
 
 STDIN = "/dev/stdin"  # the file of --input -

@@ -8,12 +8,16 @@ import torch
 
 from tasks import Config, State
 from tasks.cli.given_text import given_windows
-from tasks.configured_metrics import create_metrics
-from tasks.metrics import Likelihood, SplitMetrics
-from tasks.run.generation.decoding import batch_to_device, device_of
+from tasks.generation.decoding import batch_to_device, device_of
+from tasks.modules.configured_metrics import create_metrics
+from tasks.modules.metrics import Likelihood, SplitMetrics
 from xformer_kit.data import Examples, prepare
 from xformer_kit.data.batch import map_tensors
-from xformer_kit.data.training_data import TrainingData, check_fingerprint, set_tokenizers
+from xformer_kit.data.preparation.training_data import (
+    TrainingData,
+    check_fingerprint,
+    set_tokenizers,
+)
 from xformer_kit.inspect.memory import DTYPES, micro_batch, precision, weights_dtype
 
 COUNTED_AT_ONCE = 2**20  # tokens

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.registry import config_error
-from xformer_kit.registry.command_lines import for_shell
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.text.command_lines import for_shell
+from xformer_kit.text.user_path import user_path
 
 SUMMARY = "write a small project of your own: conf/, a component, a test"
 EXAMPLES = """examples:

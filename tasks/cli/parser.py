@@ -11,8 +11,8 @@ from typing import Any
 
 from tasks.cli.other_options import OTHER_COMMANDS, similar_options
 from xformer_kit.registry import Fault, suggestion
-from xformer_kit.registry.command_lines import for_shell
-from xformer_kit.registry.printable import printable
+from xformer_kit.text.command_lines import for_shell
+from xformer_kit.text.printable import printable
 
 EXAMPLE_RUN = re.compile(r"outputs/\w+/[\d_-]+")  # in the examples of a command
 # Command of another library -> what to do here.
@@ -95,8 +95,13 @@ class Parser(argparse.ArgumentParser):
         """Returns the message for arguments that are missing, with the first example of the
         command, in which the run is the one on the command line, or else the newest one.
         """
-        from xformer_kit.config.run_directories import CONFIG, example_of_run, named_run, newest_run
-        from xformer_kit.registry.user_path import user_path
+        from xformer_kit.config.saved.run_directories import (
+            CONFIG,
+            example_of_run,
+            named_run,
+            newest_run,
+        )
+        from xformer_kit.text.user_path import user_path
 
         names = missing.replace(",", "").split()
         of_these = f"{'one of ' * (names[0][0] == '-' and len(names) > 1)}{', '.join(names)}"
@@ -130,7 +135,7 @@ class Parser(argparse.ArgumentParser):
 
 def run_name(word: str) -> str:
     """Returns the directory of the run that an argument names; an override unchanged."""
-    from xformer_kit.config.run_directories import named_run
+    from xformer_kit.config.saved.run_directories import named_run
 
     return named_run(word)
 

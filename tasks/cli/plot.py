@@ -13,11 +13,11 @@ from typing import Any
 
 from tasks import Config
 from tasks.cli.command import CHECKPOINT_OPTION, import_files, load_run, resolve_config
-from tasks.run.faults import faults_at, flag, refuse, refuse_options, too_small
+from tasks.process.command_faults import faults_at, flag, refuse, refuse_options, too_small
+from xformer_kit.files.saved_files import check_stays_inside
 from xformer_kit.registry import Fault, Faults, config_error, suggestion
-from xformer_kit.registry.command_lines import for_shell
-from xformer_kit.registry.saved_files import check_stays_inside
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.text.command_lines import for_shell
+from xformer_kit.text.user_path import user_path
 
 SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
 EXAMPLES = """examples:
@@ -44,7 +44,7 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    from tasks.run.generation.translation import check_writable
+    from tasks.generation.translation import check_writable
     from xformer_kit.inspect.picture import picture_format
     from xformer_kit.inspect.style import require_matplotlib
 
@@ -90,7 +90,7 @@ def _run_paths(args: Any, expected: str, count: int | None = None) -> list[Path]
     """Returns the directories of runs on the command line. Raises ConfigError for overrides, for
     none, and for another number than `count`.
     """
-    from xformer_kit.config.run_directories import example_of_run, run_directories
+    from xformer_kit.config.saved.run_directories import example_of_run, run_directories
 
     runs = args.inputs
     if not runs or any("=" in word for word in runs) or count not in (None, len(runs)):
@@ -108,7 +108,7 @@ def _config(args: Any) -> tuple[Config, Path | None]:
     """Returns (config, run's directory or None). Raises ConfigError if the model is too large for
     any machine.
     """
-    from xformer_kit.config.size import ensure_countable
+    from xformer_kit.config.faults.size import ensure_countable
 
     config, run_dir = resolve_config(args.inputs, args.components, f"plot {args.kind}")
     ensure_countable(config)
@@ -140,7 +140,7 @@ def _draw_mask(args: Any) -> tuple[Any, Path]:
 
 def _draw_bias(args: Any) -> tuple[Any, Path]:
     from xformer_kit import build
-    from xformer_kit.config.size import memory_faults
+    from xformer_kit.config.faults.size import memory_faults
     from xformer_kit.inspect import plot_bias
 
     config, run_dir = _config(args)
@@ -170,7 +170,7 @@ def _draw_attention(args: Any) -> tuple[Any, Path]:
             got="nothing",
             fix="Try --text 'To be, or not to be'.",
         )
-    from tasks.run.generation.attention_picture import attention_picture, attention_weights
+    from tasks.generation.attention_picture import attention_picture, attention_weights
 
     run = load_run(args)
     layers = layers and [int(word) if word.isdigit() else word for word in layers]

@@ -23,8 +23,8 @@ OPTIONS = {
 
 def run(args: Any) -> int:
     from tasks.study.report import report
-    from xformer_kit.registry.command_lines import xformer
     from xformer_kit.study.results import title
+    from xformer_kit.text.command_lines import xformer
 
     directory = study_directory(args.study)
     before = _modification_times(directory)

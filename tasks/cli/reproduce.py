@@ -10,7 +10,7 @@ from typing import Any
 from tasks import State
 from tasks.cli.command import open_run, print_line, print_result
 from xformer_kit.registry import config_error
-from xformer_kit.registry.command_lines import train
+from xformer_kit.text.command_lines import train
 
 SUMMARY = (
     "the command line of a run, what has changed since, and whether its metrics are reproduced"

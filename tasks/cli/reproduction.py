@@ -11,14 +11,14 @@ from pathlib import Path
 from tasks import Config, Facts, Metrics, State
 from tasks.logging import summary
 from tasks.logging.files import numbered_paths
-from tasks.run.processes import import_environment
+from tasks.process.processes import import_environment
 from tasks.run.prolonged import has_same_rates, with_length
 from xformer_kit.config import compose, config_hash
-from xformer_kit.config.saved import component_hashes
-from xformer_kit.config.to_overrides import to_overrides
+from xformer_kit.config.line.to_overrides import to_overrides
+from xformer_kit.config.saved.config_file import component_hashes
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.command_lines import override_text
 from xformer_kit.study.run_key import code_hashes
+from xformer_kit.text.command_lines import override_text
 
 REPRODUCED = Path("outputs", "reproduced")
 

@@ -26,9 +26,14 @@ STYLES = {"diverged": "red", "failed": "red", "running": "cyan", "stopped": "yel
 
 
 def run(args: Any) -> int:
-    from xformer_kit.config.run_directories import OUTPUTS, example_of_run, newest_run, saved_runs
+    from xformer_kit.config.saved.run_directories import (
+        OUTPUTS,
+        example_of_run,
+        newest_run,
+        saved_runs,
+    )
     from xformer_kit.registry import config_error
-    from xformer_kit.registry.user_path import user_path
+    from xformer_kit.text.user_path import user_path
 
     outputs = Path(OUTPUTS)
     if args.directory is not None:

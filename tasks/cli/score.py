@@ -24,7 +24,7 @@ BATCH_SIZE = 32  # texts
 
 
 def run(args: Any) -> int:
-    from tasks.run.generation.translation import check_references, read_lines
+    from tasks.generation.translation import check_references, read_lines
 
     _, config = open_run(args.run, args.components, has_checkpoint=True)
     task, lines, sources = config["task"]["name"], read_lines(args.input, "--input"), None
@@ -60,8 +60,8 @@ def score_texts(
     """
     import torch
 
-    from tasks.run.generation.decoding import batch_to_device, device_of
-    from tasks.run.generation.translation import encode_lines
+    from tasks.generation.decoding import batch_to_device, device_of
+    from tasks.generation.translation import encode_lines
     from xformer_kit.generate import score
 
     objective, tokenizer = run.objective, run.objective.tokenizer

@@ -8,7 +8,7 @@ from typing import Any
 
 from tasks.cli.command import import_files
 from xformer_kit.registry import config_error
-from xformer_kit.registry.command_lines import for_shell
+from xformer_kit.text.command_lines import for_shell
 
 SUMMARY = "a W&B sweep from a study or from overrides with several values"
 EXAMPLES = """examples:
@@ -31,7 +31,7 @@ def run(args: Any) -> int:
     import yaml
 
     from tasks.cli.wandb_sweep import export_sweep
-    from tasks.run.generation.translation import check_writable
+    from tasks.generation.translation import check_writable
 
     if args.action != "export":
         raise config_error("sweep", f"there is no '{args.action}'", fix="Known: export.")

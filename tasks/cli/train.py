@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from tasks.logging import startup
-from tasks.run.exit_codes import end_at_signals
-from tasks.run.processes import import_environment
+from tasks.process.exit_codes import end_at_signals
+from tasks.process.processes import import_environment
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.printable import printable
+from xformer_kit.text.printable import printable
 
 SUMMARY = "train a transformer; xformer train --help lists its choices"
 EXAMPLES = """examples:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from tasks import Facts
 from xformer_kit.config import GROUPS, compose, conf_dir
-from xformer_kit.config.hydra_session import SWEEPS
-from xformer_kit.config.settings import SETTINGS
-from xformer_kit.config.trainer_schema import OPTIONS
+from xformer_kit.config.hydra.hydra_session import SWEEPS
+from xformer_kit.config.options.settings import SETTINGS
+from xformer_kit.config.options.trainer_schema import OPTIONS
 from xformer_kit.inspect.components import as_yaml, in_order, summary
 from xformer_kit.registry import config_error, suggestion
-from xformer_kit.registry.command_lines import program, xformer
+from xformer_kit.text.command_lines import program, xformer
 
 Choices = dict[str, dict[str, str]]  # group -> {choice: one line on it}
 

@@ -18,20 +18,20 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.errors import HydraException
 
 from tasks import Config, Facts, State
-from tasks.run.faults import faults_at, refuse
+from tasks.process.command_faults import faults_at, refuse
 from xformer_kit.config import compose, preflight
-from xformer_kit.config.difference import differing, flat
-from xformer_kit.config.loggers import as_loggers
-from xformer_kit.config.overrides import expand
-from xformer_kit.config.to_overrides import to_overrides
+from xformer_kit.config.line.overrides import expand
+from xformer_kit.config.line.to_overrides import to_overrides
+from xformer_kit.config.options.loggers import as_loggers
+from xformer_kit.config.saved.difference import differing, flat
 from xformer_kit.registry import ConfigError, config_error
-from xformer_kit.registry.command_lines import override_text
 from xformer_kit.study import study_node
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.metric import metric
 from xformer_kit.study.plan import words_of
 from xformer_kit.study.range import FactorRange
 from xformer_kit.study.settings import seeds
+from xformer_kit.text.command_lines import override_text
 
 COMMAND = ["${env}", "${interpreter}", "-m", "${program}", "train"]  # in W&B's variables
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # of a parameter, by W&B's schema

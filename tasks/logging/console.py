@@ -9,7 +9,7 @@ from rich import console as rich_console
 from rich.console import ConsoleOptions, RenderableType, RenderHook, RenderResult
 from rich.segment import Segment
 
-from xformer_kit.registry.printable import printable
+from xformer_kit.text.printable import printable
 
 
 class Console(rich_console.Console):

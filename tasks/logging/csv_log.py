@@ -13,7 +13,7 @@ from typing import Any
 
 from tasks import Facts, State
 from tasks.logging.files import replace_text, sync_path
-from xformer_kit.registry.saved_files import read_whole_rows
+from xformer_kit.files.saved_files import read_whole_rows
 
 log = logging.getLogger("xformer")
 

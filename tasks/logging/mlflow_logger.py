@@ -10,7 +10,7 @@ from typing import Any
 from tasks import Config, Facts, State
 from tasks.logging.run_logger import RunLogger, flat_config, not_of_steps, of_run
 from tasks.logging.wandb_run import without_password
-from xformer_kit.registry.printable import cell
+from xformer_kit.text.printable import cell
 
 LOCAL_STORE = "sqlite:///mlflow.db"  # in the current directory, as `mlflow ui` reads it
 # Of a request. MLflow's own 7 retries delay a run by 4 minutes if a server cannot be reached.

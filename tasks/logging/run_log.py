@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from xformer_kit.registry.printable import printable
+from xformer_kit.text.printable import printable
 
 
 class _PrintableFormatter(logging.Formatter):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, State
-from xformer_kit.config.difference import as_literal, flat
+from xformer_kit.config.saved.difference import as_literal, flat
 from xformer_kit.registry.metric_names import PREFIX
 
 

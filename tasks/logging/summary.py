@@ -17,14 +17,15 @@ import torch
 
 from tasks import Config, Facts, Files, Metrics, State
 from tasks.logging.files import replace_text
-from tasks.run.exit_codes import NONFINITE, RESTART_HINT
+from tasks.process.exit_codes import NONFINITE, RESTART_HINT
+from xformer_kit.files.saved_files import RESTORE_FIX, is_special, read_object
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import ConfigError, command_lines, config_error
-from xformer_kit.registry.printable import printable
-from xformer_kit.registry.saved_files import RESTORE_FIX, is_special, read_object
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.study.report.numbers import compact
+from xformer_kit.text import command_lines
+from xformer_kit.text.printable import printable
+from xformer_kit.text.user_path import user_path
 
 SUMMARY = "summary.json"
 ENDED = "ended.json"  # {code, text, step}: how the last process of an unfinished run ended
@@ -165,7 +166,7 @@ def check_summary(run_dir: Path, components: Iterable[str] = ()) -> None:
 
 def _read_checked(path: Path, fix: str = RESTORE_FIX) -> State:
     """Returns the content of summary.json or ended.json. Raises like
-    `xformer_kit.registry.saved_files.read_object`, also for a metric that is no number.
+    `xformer_kit.files.saved_files.read_object`, also for a metric that is no number.
     """
     found = read_object(path, *SCHEMAS[path.name], fix=fix)
     for key, value in found.items():
@@ -310,7 +311,7 @@ def metric_rows(values: Facts, loss_unit: str = "nats per token") -> list[tuple[
     """Returns (title, text) of metrics such as val/loss or exact_match; of a part of a mixture,
     such as val/prose/loss, only for its loss.
     """
-    from tasks.metrics import format_metric, metric_title
+    from tasks.modules.metrics import format_metric, metric_title
 
     rows = []
     for key, value in values.items():

@@ -10,11 +10,11 @@ from tasks import State
 from tasks.logging import summary
 from tasks.logging.console import create_console
 from xformer_kit.config import read_config
-from xformer_kit.config.difference import as_literal, differing, flat
+from xformer_kit.config.saved.difference import as_literal, differing, flat
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.command_lines import resume
-from xformer_kit.registry.printable import cell
 from xformer_kit.study.report.numbers import compact
+from xformer_kit.text.command_lines import resume
+from xformer_kit.text.printable import cell
 
 RESULTS = (
     "val/loss",

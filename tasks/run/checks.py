@@ -8,8 +8,8 @@ from math import inf
 from typing import Any
 
 from tasks import Config
-from tasks.run.ranks import all_gather
-from xformer_kit.config.data_faults import form_of
+from tasks.process.ranks import all_gather
+from xformer_kit.config.faults.data_faults import form_of
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.data.tokenizer.library import LibraryTokenizer
 from xformer_kit.optim.schedules import shortened

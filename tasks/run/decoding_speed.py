@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tasks import Config, Metrics
-from tasks.evaluation import EvaluatedTask
+from tasks.modules.evaluation import EvaluatedTask
 from xformer_kit.registry import config_error
 
 ROUNDS = 3  # measured rounds, after a first one that is not measured

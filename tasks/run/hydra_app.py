@@ -15,18 +15,18 @@ from omegaconf import DictConfig, OmegaConf
 
 from tasks import Config, Files
 from tasks.logging.files import numbered_paths
-from tasks.run import ranks
+from tasks.process import ranks
+from tasks.process.exit_codes import NoRun
+from tasks.process.processes import end_with_launcher
 from tasks.run.early_checks import with_sources
-from tasks.run.exit_codes import NoRun
 from tasks.run.new_directory import LOCK, check_new_directory
-from tasks.run.processes import end_with_launcher
 from xformer_kit.config import conf_dir, from_hydra, to_plain_config
-from xformer_kit.config.config_files import own_keys
-from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
-from xformer_kit.config.overrides import parse_word
+from xformer_kit.config.hydra.hydra_session import PRIMARY, VERSION_BASE
+from xformer_kit.config.line.config_files import own_keys
+from xformer_kit.config.line.overrides import parse_word
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.command_lines import program
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.text.command_lines import program
+from xformer_kit.text.user_path import user_path
 
 _exit_codes: list[int] = []  # of the runs of this process
 _sweep_dirs: list[Path] = []  # directories of the multiruns of this process
@@ -179,7 +179,7 @@ def _run_job_of_study(
     """Trains one run of a study; returns its exit code, or 0 if another process trains it. trial:
     see Job.
     """
-    from tasks.run.job import Job
+    from tasks.process.job import Job
     from tasks.run.start import start_or_resume_study_run
     from tasks.study.state import claim, record_failure
 

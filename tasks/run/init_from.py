@@ -13,20 +13,20 @@ from torch import Tensor, nn
 from tasks import Config, State
 from tasks.logging.files import replace_text
 from tasks.logging.summary import diverged
+from xformer_kit.checkpoint import DamagedError, read
 from xformer_kit.config import config_hash, read_config
-from xformer_kit.config.init_from import source_faults, source_of
-from xformer_kit.config.saved_run import check_saved
-from xformer_kit.config.to_overrides import to_same_architecture
+from xformer_kit.config.line.to_overrides import to_same_architecture
+from xformer_kit.config.saved.init_from import source_faults, source_of
+from xformer_kit.config.saved.saved_run import check_saved
 from xformer_kit.data.tokenizer import load_tokenizer
+from xformer_kit.files.saved_files import read_object
 from xformer_kit.model.build import build_model
-from xformer_kit.model.checkpoint import DamagedError, read
 from xformer_kit.model.lora import ADAPTERS, adapter_paths, merged_state
 from xformer_kit.model.transfer import PATH, Transfer, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error, format_value
-from xformer_kit.registry.command_lines import value
-from xformer_kit.registry.saved_files import read_object
 from xformer_kit.tensors import parameter_table
+from xformer_kit.text.command_lines import value
 
 INIT_FROM = "init_from.json"  # in a run's directory: what its weights started from
 

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from tasks.run.exit_codes import NoRun
-from xformer_kit.registry.saved_files import check_stays_inside
+from tasks.process.exit_codes import NoRun
+from xformer_kit.files.saved_files import check_stays_inside
 
 LOCK = ".lock"  # the first file that a run writes
 # Written into the directory before it: by other processes of ours, and by Hydra.

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
-from tasks.evaluation import EvaluatedTask
-from tasks.run.exit_codes import REMEDIES, RESTART_HINT, NonFinite
-from tasks.run.ranks import all_gather
+from tasks.modules.evaluation import EvaluatedTask
+from tasks.process.exit_codes import REMEDIES, RESTART_HINT, NonFinite
+from tasks.process.ranks import all_gather
 from xformer_kit.data.batch import Batch, collate, map_tensors
 
 log = logging.getLogger("xformer")

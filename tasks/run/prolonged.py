@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, Files, State
+from tasks.checkpoints.checkpoints import newest
 from tasks.logging.files import replace_text
-from tasks.run.checkpoints import newest
 from xformer_kit.config import config_yaml, read_config
-from xformer_kit.config.to_overrides import started_from
-from xformer_kit.data.training_data import run_steps
+from xformer_kit.config.line.to_overrides import started_from
+from xformer_kit.data.preparation.training_data import run_steps
+from xformer_kit.files.saved_files import read_object
 from xformer_kit.optim.schedules import SCHEDULES, Schedule
 from xformer_kit.registry import ConfigError, config_error
-from xformer_kit.registry.command_lines import train
-from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study.run_key import run_key
+from xformer_kit.text.command_lines import train
 
 PROLONGED = "prolonged.json"
 LENGTH_OPTIONS = ("trainer.max_steps", "trainer.max_epochs")

@@ -4,24 +4,25 @@ import sys
 from pathlib import Path
 
 from tasks import Config, Files, State
+from tasks.checkpoints.checkpoints import newest
 from tasks.logging import summary
-from tasks.run import prolonged, ranks
-from tasks.run.checkpoints import newest
-from tasks.run.exit_codes import Ended, NoRun
-from tasks.run.job import Job
+from tasks.process import ranks
+from tasks.process.exit_codes import Ended, NoRun
+from tasks.process.job import Job
+from tasks.run import prolonged
 from tasks.run.start import COMPONENTS_ARGUMENT, train_in_processes
 from tasks.run.train import report_end
 from xformer_kit.config import check, config_hash, read_config
-from xformer_kit.config.loggers import as_loggers
-from xformer_kit.config.machine import run_faults
-from xformer_kit.config.run_directories import example_of_run
-from xformer_kit.config.saved import check_unchanged
-from xformer_kit.config.saved_run import read_run
+from xformer_kit.config.faults.machine import run_faults
+from xformer_kit.config.options.loggers import as_loggers
+from xformer_kit.config.saved.config_file import check_unchanged
+from xformer_kit.config.saved.run_directories import example_of_run
+from xformer_kit.config.saved.saved_run import read_run
+from xformer_kit.files.saved_files import check_stays_inside
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.command_lines import resume
-from xformer_kit.registry.printable import printable
-from xformer_kit.registry.saved_files import check_stays_inside
 from xformer_kit.study.run_key import run_key
+from xformer_kit.text.command_lines import resume
+from xformer_kit.text.printable import printable
 
 
 def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = None) -> int:

@@ -12,21 +12,22 @@ from typing import Any
 from lightning.pytorch import Callback
 
 from tasks import Config
-from tasks.data import DataModule
-from tasks.evaluation import EvaluatedTask
-from tasks.run import init_from, ranks
+from tasks.modules.data import DataModule
+from tasks.modules.evaluation import EvaluatedTask
+from tasks.modules.task_class import task_class
+from tasks.process import ranks
+from tasks.process.command_faults import refuse
+from tasks.run import init_from
 from tasks.run import trainer as trainers
-from tasks.run.faults import refuse
-from tasks.run.task_class import task_class
 from xformer_kit import build
 from xformer_kit.config import compose
-from xformer_kit.config.machine import run_faults
+from xformer_kit.config.faults.machine import run_faults
 from xformer_kit.data import prepare
-from xformer_kit.data.training_data import TrainingData, set_tokenizers
+from xformer_kit.data.preparation.training_data import TrainingData, set_tokenizers
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import Fault, Faults, config_error
-from xformer_kit.registry.user_path import is_override
+from xformer_kit.text.user_path import is_override
 
 
 def single_device_config(words: list[str], command: str) -> Config:

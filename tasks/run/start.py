@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, Files
+from tasks.checkpoints.checkpoints import BEST, LAST, PREVIOUS, has_checkpoint
 from tasks.logging import startup, summary
 from tasks.logging.files import replace_text
-from tasks.run import fork_server, processes, ranks
-from tasks.run.checkpoints import BEST, LAST, PREVIOUS, has_checkpoint
-from tasks.run.exit_codes import CONFIG as CONFIG_EXIT_CODE
-from tasks.run.exit_codes import Ended, NoRun
+from tasks.process import fork_server, processes, ranks
+from tasks.process.exit_codes import CONFIG as CONFIG_EXIT_CODE
+from tasks.process.exit_codes import Ended, NoRun
+from tasks.process.job import Job
 from tasks.run.init_from import INIT_FROM
-from tasks.run.job import Job
 from tasks.run.new_directory import check_new_directory
 from tasks.run.prolonged import PROLONGED
 from tasks.run.train import config_digest, report_end, train_run
 from xformer_kit.config import config_yaml, read_config
-from xformer_kit.config.saved import COMPONENTS, component_hashes
-from xformer_kit.config.saved_run import read_run
+from xformer_kit.config.saved.config_file import COMPONENTS, component_hashes
+from xformer_kit.config.saved.saved_run import read_run
+from xformer_kit.files.saved_files import check_stays_inside
 from xformer_kit.registry import ConfigError, config_error
-from xformer_kit.registry.saved_files import check_stays_inside
 
 COMPONENTS_ARGUMENT = "components=[FILE]"  # the argument for the user's component files
 # Left by a run that ended before its first checkpoint; a new run in its directory removes them.
@@ -108,7 +108,7 @@ def start_or_resume_study_run(config: Config, job: Job) -> int:
 
 def train_in_processes(config: Config, job: Job) -> int:
     """Trains a run in this process or in new processes, one per device, and returns its exit code.
-    tasks/run/processes.py has the table of all cases.
+    tasks/process/processes.py has the table of all cases.
     """
     _check_file_types(job.run_dir)
     # With the digest, a training process notices that config.yaml is that of another run.

@@ -11,8 +11,8 @@ from typing import Any
 
 from tasks import Config
 from tasks.logging import startup, summary
-from tasks.run import processes, ranks
-from tasks.run.exit_codes import (
+from tasks.process import processes, ranks
+from tasks.process.exit_codes import (
     CONFIG,
     DISK_ERRORS,
     DISK_FULL,
@@ -22,13 +22,13 @@ from tasks.run.exit_codes import (
     NoRun,
     StoppedBySignal,
 )
-from tasks.run.job import Job
+from tasks.process.job import Job
 from tasks.run.prolonged import with_length
 from xformer_kit.config import GROUPS, import_components, read_config
 from xformer_kit.data.cache import CacheRemovedError
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry import command_lines as proposed
-from xformer_kit.registry.printable import printable
+from xformer_kit.text import command_lines as proposed
+from xformer_kit.text.printable import printable
 
 log = logging.getLogger("xformer")
 

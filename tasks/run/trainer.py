@@ -11,8 +11,8 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.strategies import DDPStrategy
 
 from tasks import Config
-from tasks.run import ranks
-from xformer_kit.config.trainer_schema import OURS
+from tasks.process import ranks
+from xformer_kit.config.options.trainer_schema import OURS
 from xformer_kit.registry import config_error
 
 NEVER = 2**62  # an interval in steps that is never reached

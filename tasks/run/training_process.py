@@ -23,33 +23,39 @@ from tasks.callbacks.observers import (
 )
 from tasks.callbacks.recorder import EarlyMeasurement, Recorder
 from tasks.callbacks.stopping import RequestedStop, StopBeforeStep, StopSource
-from tasks.configured_metrics import check_metrics
-from tasks.data import DataModule
+from tasks.checkpoints import checkpoints
+from tasks.checkpoints.checkpoint_faults import resume_fault
 from tasks.logging import loggers, startup, summary
 from tasks.logging.bar import Bar
 from tasks.logging.csv_log import CsvLog
 from tasks.logging.run_log import log_into
-from tasks.run import checkpoints, checks, heartbeat, init_from, nonfinite, prolonged, ranks
+from tasks.modules.configured_metrics import check_metrics
+from tasks.modules.data import DataModule
+from tasks.modules.task_class import task_class
+from tasks.process import heartbeat, ranks
+from tasks.process.command_faults import refuse
+from tasks.process.exit_codes import NonFinite, SignalBox
+from tasks.process.job import Job
+from tasks.run import checks, init_from, nonfinite, prolonged
 from tasks.run import trainer as trainers
-from tasks.run.checkpoint_faults import resume_fault
 from tasks.run.decoding_speed import check_decodable, decoding_speed
-from tasks.run.exit_codes import NonFinite, SignalBox
-from tasks.run.faults import refuse
-from tasks.run.job import Job
-from tasks.run.task_class import task_class
 from xformer_kit import build
 from xformer_kit.config import config_hash
-from xformer_kit.config.loggers import as_loggers
-from xformer_kit.config.machine import missing_loggers
-from xformer_kit.config.saved import check_unchanged, component_hashes
+from xformer_kit.config.faults.machine import missing_loggers
+from xformer_kit.config.options.loggers import as_loggers
+from xformer_kit.config.saved.config_file import check_unchanged, component_hashes
 from xformer_kit.data import prepare
-from xformer_kit.data.training_data import TrainingData, check_fingerprint, set_tokenizers
+from xformer_kit.data.preparation.training_data import (
+    TrainingData,
+    check_fingerprint,
+    set_tokenizers,
+)
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.printable import printable
 from xformer_kit.study.run_key import code_hashes
+from xformer_kit.text.printable import printable
 
 log = logging.getLogger("xformer")
 # Keys that a checkpoint must have to resume from it; CheckpointSaver.save writes them.

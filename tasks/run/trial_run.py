@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from tasks import Config, Files
-from tasks.run.job import Job
+from tasks.process.job import Job
 from tasks.run.start import start_or_resume_study_run
 
 

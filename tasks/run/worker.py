@@ -4,7 +4,7 @@
 
 If COUNT is 1, the process trains; otherwise it is the agent of torch.distributed.run that starts
 COUNT ranks, each a worker process with COUNT 1. Every process ends when its parent does. JOB: see
-`tasks.run.job`.
+`tasks.process.job`.
 """
 
 import dataclasses
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from tasks.logging.streams import output_without_reader
-from tasks.run.exit_codes import end_at_signals
-from tasks.run.job import Job
-from tasks.run.processes import discard_output, end_with_parent, worker_command
-from tasks.run.ranks import rank_timeout
-from xformer_kit.registry.command_lines import resume
+from tasks.process.exit_codes import end_at_signals
+from tasks.process.job import Job
+from tasks.process.processes import discard_output, end_with_parent, worker_command
+from tasks.process.ranks import rank_timeout
+from xformer_kit.text.command_lines import resume
 
 FORWARDED_SIGNALS = "SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT"  # from the agent to its ranks
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tasks.study import state
 from tasks.study.saved_plan import read_plan
+from xformer_kit.files.saved_files import read_columns
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.saved_files import read_columns
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.results import Outcome, Results
 

@@ -12,12 +12,12 @@ from tasks.logging import startup, summary
 from tasks.study import ladder_steps, state
 from tasks.study.state import State
 from tasks.study.timing import MIN_SECONDS, StepClock
-from xformer_kit.config.result_names import result_names
+from xformer_kit.config.faults.result_names import result_names
+from xformer_kit.files.saved_files import readable
 from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
 from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.registry.metric_names import PREFIX, is_per_token
-from xformer_kit.registry.saved_files import readable
 from xformer_kit.study import budget
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.nodes import Config, Node
@@ -120,7 +120,7 @@ class Costs:
     def of(self, config: Config) -> tuple[Any, Any, Cost]:
         """Returns (prepared data, objective, Cost) of a config."""
         from xformer_kit.data import prepare
-        from xformer_kit.data.training_data import set_tokenizers
+        from xformer_kit.data.preparation.training_data import set_tokenizers
         from xformer_kit.objective import objective_of
 
         parts = [
@@ -148,7 +148,7 @@ class Costs:
 
     def data(self, config: Config) -> Any:
         """Returns the TrainingData of a config."""
-        from xformer_kit.data.training_data import TrainingData
+        from xformer_kit.data.preparation.training_data import TrainingData
 
         prepared, objective, _ = self.of(config)
         return TrainingData(config, prepared, objective)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks.study.resolve import PLAN
+from xformer_kit.files.saved_files import read_object
 from xformer_kit.registry import ConfigError, Fault, config_error, format_value
-from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study.nodes import Node
 
 HUGE = 1e300

@@ -27,15 +27,15 @@ from tasks.study.proposals import Proposals
 from tasks.study.resolve import StudyPlan
 from tasks.study.storage import address, errors, importance, load_or_create, unreachable
 from xformer_kit.config import config_hash
-from xformer_kit.config.to_overrides import to_overrides
+from xformer_kit.config.line.to_overrides import to_overrides
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.command_lines import override_text
 from xformer_kit.study import space
 from xformer_kit.study.factor import Levels
 from xformer_kit.study.metric import metric_of
 from xformer_kit.study.plan import StudyRun, Variant, name_of, words_of
 from xformer_kit.study.settings import seeds
 from xformer_kit.study.study_node import excluded, label, levels_of
+from xformer_kit.text.command_lines import override_text
 
 POLL_SECONDS = 1.0  # between two checks of trials that other processes run
 # Lock file in a run's directory: locked by the process that proposed the trial until its value is

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.logging import summary
-from tasks.run.exit_codes import FAILED, NONFINITE, PRUNED, SIGNALS
-from xformer_kit.registry.saved_files import read_whole_rows, readable
+from tasks.process.exit_codes import FAILED, NONFINITE, PRUNED, SIGNALS
+from xformer_kit.files.saved_files import read_whole_rows, readable
 from xformer_kit.study.results import Status
 
 CLAIM = ".claimed"  # lock file of the process that trains the run

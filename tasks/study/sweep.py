@@ -10,18 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tasks.run.exit_codes import FAILED, SIGNALS
+from tasks.process.exit_codes import FAILED, SIGNALS
 from tasks.study import state, stopping
 from tasks.study.progress_table import ProgressTable
 from tasks.study.resolve import StudyPlan, resolve
 from tasks.study.wandb_group import logger_overrides, publish
-from xformer_kit.config.machine import can_create
+from xformer_kit.config.faults.machine import can_create
+from xformer_kit.files.saved_files import check_stays_inside
 from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean
-from xformer_kit.registry.command_lines import quoted, xformer
-from xformer_kit.registry.saved_files import check_stays_inside
 from xformer_kit.study import study_node
 from xformer_kit.study.command import command
 from xformer_kit.study.plan import StudyRun
+from xformer_kit.text.command_lines import quoted, xformer
 
 SIGNAL_CODES = [128 + number for number in SIGNALS]  # exit codes of a run that a signal stopped
 # numbers in summary.json that are no metrics

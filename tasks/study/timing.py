@@ -21,10 +21,10 @@ from xformer_kit import build
 from xformer_kit.config import config_hash
 from xformer_kit.data import collate
 from xformer_kit.data.batch import map_tensors, num_rows
+from xformer_kit.files.saved_files import read_object
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study.nodes import Config
 
 WARMUP_STEPS, MEASURED_STEPS, MAX_STEPS = 2, 5, 500  # steps
@@ -122,7 +122,7 @@ def measure(config: Config, prepared: Any, min_seconds: float = 0.0) -> Pace:
     """Returns the median seconds over MEASURED_STEPS steps (more, until they take `min_seconds`)
     and a few validation batches, on a GPU if there is one, without compilation.
     """
-    from xformer_kit.data.training_data import TrainingData, set_tokenizers
+    from xformer_kit.data.preparation.training_data import TrainingData, set_tokenizers
 
     objective = set_tokenizers(objective_of(config), prepared)
     source, device = objective.source_tokenizer, "cuda" if torch.cuda.is_available() else "cpu"
@@ -157,7 +157,7 @@ def measure(config: Config, prepared: Any, min_seconds: float = 0.0) -> Pace:
 
 @dataclass
 class _Loop:
-    """The steps of a training loop, as in `tasks.module.Task`."""
+    """The steps of a training loop, as in `tasks.modules.module.Task`."""
 
     trainer: Config
     model: Any

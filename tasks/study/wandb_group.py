@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tasks.logging.wandb_run import MAX_GROUP, MAX_JOB_TYPE, MAX_TAG, error_line, start_wandb_run
-from xformer_kit.config.loggers import as_loggers
-from xformer_kit.registry.command_lines import override_text
-from xformer_kit.registry.saved_files import readable
+from xformer_kit.config.options.loggers import as_loggers
+from xformer_kit.files.saved_files import readable
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.plan import StudyRun
 from xformer_kit.study.results import Results
+from xformer_kit.text.command_lines import override_text
 
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
 REPORT = "report"  # job type

@@ -18,10 +18,10 @@ from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.tiny_composition import BATCH, LENGTH, VOCAB, Composition, randomise
 from xformer_kit.mask import Causal
 from xformer_kit.model.build import build_model
-from xformer_kit.model.fused_projections import with_fused_projections
-from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.norm import NORMS
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.fused_projections import with_fused_projections
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from tests.attentions import IDS, model_of, read
 from xformer_kit.laws import LAWS, faults, tiny_config
-from xformer_kit.model.fused_projections import with_fused_projections
+from xformer_kit.tensors.fused_projections import with_fused_projections
 
 NODES = [
     {"name": "differential"},

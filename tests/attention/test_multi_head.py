@@ -12,7 +12,7 @@ from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, LawBroken, faults, tiny_config
 from xformer_kit.laws.tiny_composition import LENGTH, VOCAB, Composition, randomise
 from xformer_kit.model.build import build_model
-from xformer_kit.model.fused_projections import with_fused_projections
+from xformer_kit.tensors.fused_projections import with_fused_projections
 
 IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
 

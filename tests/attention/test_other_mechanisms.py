@@ -68,8 +68,8 @@ def test_differential_is_that_of_transformers():
     from xformer_kit.attention import Differential
     from xformer_kit.kernel import Reference
     from xformer_kit.mask import Causal
-    from xformer_kit.model.tokens import AttentionContext, Tokens
     from xformer_kit.position import POSITIONS
+    from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
     config = transformers.DiffLlamaConfig(
         hidden_size=36,

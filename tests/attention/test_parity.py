@@ -11,9 +11,9 @@ from torch import nn
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import Reference
 from xformer_kit.mask import Causal
-from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.norm import NORMS
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

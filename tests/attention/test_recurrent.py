@@ -16,7 +16,7 @@ from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.tiny_composition import LENGTH, VOCAB, randomise
 from xformer_kit.model.build import build_model
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 KINDS = ("linear", "retention", "gated_delta", "performer")
 

@@ -1,6 +1,6 @@
 """In what do configs differ?"""
 
-from xformer_kit.config.difference import as_literal, differing, flat
+from xformer_kit.config.saved.difference import as_literal, differing, flat
 
 
 def test_of_a_component_that_is_another_only_the_name_is_said():

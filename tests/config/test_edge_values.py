@@ -8,9 +8,9 @@ from refusals import refusals
 from tests.messages import messages
 from xformer_kit import ConfigError, compose
 from xformer_kit.config import check, preflight
-from xformer_kit.config.machine import run_faults
-from xformer_kit.config.settings import SETTINGS
-from xformer_kit.config.trainer_schema import OPTIONS
+from xformer_kit.config.faults.machine import run_faults
+from xformer_kit.config.options.settings import SETTINGS
+from xformer_kit.config.options.trainer_schema import OPTIONS
 from xformer_kit.plan import KINDS
 
 NODES = {

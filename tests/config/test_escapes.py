@@ -6,10 +6,10 @@ import shlex
 import pytest
 
 from xformer_kit.config import compose, config_yaml
-from xformer_kit.config.overrides import INSTRUCTIONS, instructions, parse_word
-from xformer_kit.config.saved import parse_config
-from xformer_kit.config.to_overrides import to_overrides
-from xformer_kit.registry.command_lines import for_shell, override_text, resume, value
+from xformer_kit.config.line.overrides import INSTRUCTIONS, instructions, parse_word
+from xformer_kit.config.line.to_overrides import to_overrides
+from xformer_kit.config.saved.config_file import parse_config
+from xformer_kit.text.command_lines import for_shell, override_text, resume, value
 
 PIECES = [
     *("\\", "${", "}", "$", "x", "'", '"', ",", ":", "=", " ", "[", "]", "{", "(", ")", "\t", "\n"),

@@ -4,12 +4,12 @@ import pytest
 import yaml
 
 from xformer_kit.config import compose, preflight
-from xformer_kit.config.composition import compose_overrides
-from xformer_kit.config.exclusive_options import OFF, REPLACES
-from xformer_kit.config.overrides import expand, parse
-from xformer_kit.config.to_overrides import to_overrides
+from xformer_kit.config.line.composition import compose_overrides
+from xformer_kit.config.line.exclusive_options import OFF, REPLACES
+from xformer_kit.config.line.overrides import expand, parse
+from xformer_kit.config.line.to_overrides import to_overrides
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.command_lines import override_text
+from xformer_kit.text.command_lines import override_text
 
 VALUES = {
     "data.batch_size": 4,

@@ -8,7 +8,7 @@ import pytest
 
 from tasks.run.start import start_run
 from xformer_kit import ConfigError
-from xformer_kit.config.composition import choices, compose
+from xformer_kit.config.line.composition import choices, compose
 from xformer_kit.data.corpus import CORPORA
 
 SMALL = [

@@ -18,13 +18,14 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from xformer_kit.config import conf_dir, hydra_session
-from xformer_kit.config.composition import compose, compose_resolved
-from xformer_kit.config.flags import parse_flags
-from xformer_kit.config.hydra_errors import fault_of_message
-from xformer_kit.config.hydra_session import HydraSession, hydra_word, open_session
-from xformer_kit.config.overrides import OverridesParser, expand, parse
-from xformer_kit.config.settings import default_settings
+from xformer_kit.config import conf_dir
+from xformer_kit.config.hydra import hydra_session
+from xformer_kit.config.hydra.hydra_errors import fault_of_message
+from xformer_kit.config.hydra.hydra_session import HydraSession, hydra_word, open_session
+from xformer_kit.config.line.composition import compose, compose_resolved
+from xformer_kit.config.line.flags import parse_flags
+from xformer_kit.config.line.overrides import OverridesParser, expand, parse
+from xformer_kit.config.options.settings import default_settings
 from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.registry import ConfigError
 

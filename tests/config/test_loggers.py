@@ -4,10 +4,10 @@ import pytest
 
 from xformer_kit import ConfigError
 from xformer_kit.config import compose, config_hash, config_yaml, preflight
-from xformer_kit.config.check import check
-from xformer_kit.config.loggers import as_loggers
-from xformer_kit.config.saved import parse_config
-from xformer_kit.config.to_overrides import to_overrides
+from xformer_kit.config.faults.check import check
+from xformer_kit.config.line.to_overrides import to_overrides
+from xformer_kit.config.options.loggers import as_loggers
+from xformer_kit.config.saved.config_file import parse_config
 from xformer_kit.study.run_key import run_key
 
 WANDB = compose([])["logger"]

@@ -4,7 +4,7 @@ import torch
 from tests.messages import messages
 from xformer_kit import ConfigError, compose
 from xformer_kit.config import preflight
-from xformer_kit.config.machine import run_faults
+from xformer_kit.config.faults.machine import run_faults
 
 
 def whole(**nodes):

@@ -3,7 +3,7 @@
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from xformer_kit.config.overrides import expand, value_text
+from xformer_kit.config.line.overrides import expand, value_text
 
 VALUES = [
     *(0, -3, 1.5, 1e-8, True, False, None, "", "rotary", "a.b/c-d", "a b", "x,y", "[1]", "{a: 1}"),

@@ -9,7 +9,7 @@ from refusals import refused
 
 from xformer_kit import compose
 from xformer_kit.config import preflight
-from xformer_kit.config.overrides import expand, parse
+from xformer_kit.config.line.overrides import expand, parse
 
 HEADS = (
     "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from xformer_kit.config import preflight
-from xformer_kit.config.overrides import expand
-from xformer_kit.config.run_directories import (
+from xformer_kit.config.line.overrides import expand
+from xformer_kit.config.saved.run_directories import (
     example_of_run,
     named_run,
     newest_run,

@@ -15,9 +15,14 @@ import yaml
 from tests.messages import messages
 from xformer_kit import ConfigError
 from xformer_kit.config import check, compose, config_yaml, read_config
-from xformer_kit.config.saved import MAX_VALUES, check_components, check_unchanged, parse_config
-from xformer_kit.config.settings import SETTINGS
-from xformer_kit.config.size import memory_faults
+from xformer_kit.config.faults.size import memory_faults
+from xformer_kit.config.options.settings import SETTINGS
+from xformer_kit.config.saved.config_file import (
+    MAX_VALUES,
+    check_components,
+    check_unchanged,
+    parse_config,
+)
 from xformer_kit.model.build import build_model
 from xformer_kit.plan import KINDS
 

@@ -13,7 +13,7 @@ from tasks.run.init_from import start_from
 from tasks.run.resume import resume_run
 from xformer_kit import ConfigError, load
 from xformer_kit.config import compose, config_yaml
-from xformer_kit.config.saved_run import read_run
+from xformer_kit.config.saved.saved_run import read_run
 
 VALUES = ["nonsense", "", 3, -1, 2.5, math.nan, True, None, [], [1], ["a"], [None], {}, {"a": 1}]
 VALUES += [{"name": "x"}, {"name": None}, {"name": [1]}, {1: 2}, {None: 3}, {"name": {"a": 1}}]

@@ -7,8 +7,8 @@ import torch
 
 from tests.messages import messages
 from xformer_kit import ConfigError, build, compose
-from xformer_kit.config import size
-from xformer_kit.config.machine import run_faults
+from xformer_kit.config.faults import size
+from xformer_kit.config.faults.machine import run_faults
 
 MEMORY = 16 * 2**30
 

@@ -4,9 +4,9 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from xformer_kit.config import compose
-from xformer_kit.config.to_overrides import to_overrides
+from xformer_kit.config.line.to_overrides import to_overrides
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.command_lines import override_text
+from xformer_kit.text.command_lines import override_text
 
 TEXTS = [
     "x",

@@ -3,7 +3,7 @@
 import pytest
 
 from xformer_kit.config import preflight
-from xformer_kit.config.unknown_choices import unknown_choice
+from xformer_kit.config.line.unknown_choices import unknown_choice
 from xformer_kit.registry import ConfigError
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from xformer_kit import ConfigError, build, compose
 from xformer_kit.config import preflight
-from xformer_kit.config.repeated_keys import repeated_keys
-from xformer_kit.config.spaced_words import joined_words
+from xformer_kit.config.line.repeated_keys import repeated_keys
+from xformer_kit.config.line.spaced_words import joined_words
 from xformer_kit.ffn.activations import ACTIVATIONS
 
 

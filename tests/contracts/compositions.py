@@ -7,8 +7,8 @@ from torch import Tensor
 
 from xformer_kit import build, compose
 from xformer_kit.model.model import Model
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective.language_modeling import LanguageModeling
+from xformer_kit.tensors.tokens import Tokens
 
 VOCAB = 29  # tokens
 LENGTH = 19  # tokens of an example: no multiple of anything

@@ -12,8 +12,8 @@ from xformer_kit.attention import HeadShape, MultiHead
 from xformer_kit.attention.base import ATTENTIONS, Attention, Cache, device_and_dtype
 from xformer_kit.attention.heads import check_heads
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.registry import Fault, at_least, config_error
+from xformer_kit.tensors.cache import KeyValueCache
 
 
 @ATTENTIONS.register("test_latent")

@@ -5,9 +5,9 @@ import math
 import torch
 from torch import nn
 
-from xformer_kit.model.tokens import expand_heads
 from xformer_kit.position import POSITIONS, Position
 from xformer_kit.registry import Fault, at_least
+from xformer_kit.tensors.tokens import expand_heads
 
 
 @POSITIONS.register("test_t5")

@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.model.model import Model
 from xformer_kit.model.sharding import shard
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 WORLD, STEPS, ROWS = 2, 2, 4  # processes, optimizer steps, rows of all processes together
 VARIANTS = {

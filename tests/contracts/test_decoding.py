@@ -5,7 +5,7 @@ import torch
 from compositions import ALL, LENGTH, PROOFS, VOCAB, batch, model_of
 
 from xformer_kit import ConfigError
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 SPLITS = [(LENGTH,), (1,) * LENGTH, (8, 1, 1, 9), (3, 11, 5), (18, 1)]  # tokens of each call
 TIGHT = {torch.float64: 1e-12, torch.float32: 2e-5}

@@ -10,8 +10,8 @@ from refusals import refused
 
 from xformer_kit import ConfigError, build
 from xformer_kit.model.block import BlockInput
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import Tokens
 
 CAUSAL = torch.ones(LENGTH, LENGTH).tril().bool()
 

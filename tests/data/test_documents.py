@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from xformer_kit import compose
 from xformer_kit.data import collate, prepare
-from xformer_kit.data.documents import document_numbers, write_documents, write_text
+from xformer_kit.data.preparation.documents import document_numbers, write_documents, write_text
 from xformer_kit.data.tokenizer import Word
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import randomise

@@ -11,7 +11,7 @@ from xformer_kit.data import Examples, prepare
 from xformer_kit.data.buckets import LengthBatches
 from xformer_kit.data.mixing import MixedExamples, proportional_counts
 from xformer_kit.data.order import GlobalBatches
-from xformer_kit.data.training_data import TrainingData
+from xformer_kit.data.preparation.training_data import TrainingData
 from xformer_kit.objective import Objective
 from xformer_kit.registry import ConfigError
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.messages import messages
 from xformer_kit.data import prepare
 from xformer_kit.data.corpus import CORPORA, Corpus, PairCorpus
-from xformer_kit.data.overlap import Overlap, training_last
+from xformer_kit.data.preparation.overlap import Overlap, training_last
 from xformer_kit.registry import Context
 
 A, B, C = [[(f"{name} {i}", f"its target {i}") for i in range(40)] for name in "abc"]
@@ -196,7 +196,7 @@ def test_counts_are_those_of_sets(train, valid, test):
 
 
 def test_many_examples_are_looked_up_in_batches(monkeypatch):
-    monkeypatch.setattr("xformer_kit.data.overlap.LOOKUP_BATCH", 7)
+    monkeypatch.setattr("xformer_kit.data.preparation.overlap.LOOKUP_BATCH", 7)
     corpus = Some(
         {
             "train": [(f"a {i}", "b") for i in range(100)],

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.messages import messages
-from xformer_kit.config.data_faults import form_of
+from xformer_kit.config.faults.data_faults import form_of
 from xformer_kit.data import files
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.registry import ConfigError, Context

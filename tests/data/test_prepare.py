@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 from xformer_kit.data import cache, collate, prepare
 from xformer_kit.data.corpus import CORPORA, Corpus
-from xformer_kit.data.windows import Windows
+from xformer_kit.data.preparation.windows import Windows
 from xformer_kit.registry import ConfigError
 
 PROSE = "".join(f"Line {i}: the naïve café is open, isn't it?\n" for i in range(300))
@@ -185,7 +185,7 @@ def test_a_killed_preparation_leaves_no_prepared_directory(config, monkeypatch):
     import sys
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["xformer_kit.data.prepare"], "write_text", die)
+        patch.setattr(sys.modules["xformer_kit.data.preparation.prepare"], "write_text", die)
         with pytest.raises(Killed):
             prepare(config)
     assert len(prepare(config).train) > 0

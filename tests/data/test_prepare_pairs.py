@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xformer_kit.data import prepare
-from xformer_kit.data.pairs import Pairs, Ragged, _fit_lengths, write_pairs
+from xformer_kit.data.preparation.pairs import Pairs, Ragged, _fit_lengths, write_pairs
 from xformer_kit.data.tokenizer import TOKENIZERS, Word
 from xformer_kit.registry import ConfigError
 

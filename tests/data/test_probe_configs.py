@@ -4,8 +4,8 @@ import pytest
 from refusals import refused
 
 from tests.data.probe_examples import bare, faults, make, words_of
-from xformer_kit.data.labelled import prepare_labelled
-from xformer_kit.data.prepare import prepare
+from xformer_kit.data.preparation.labelled import prepare_labelled
+from xformer_kit.data.preparation.prepare import prepare
 from xformer_kit.registry import ConfigError
 
 

@@ -3,7 +3,7 @@
 import io
 import sys
 
-from xformer_kit.data.progress import reading_progress
+from xformer_kit.data.preparation.progress import reading_progress
 
 
 class Terminal(io.StringIO):

@@ -5,10 +5,10 @@ import pytest
 
 from xformer_kit.data.corpus import Corpus
 from xformer_kit.data.corpus.base import PairCorpus
+from xformer_kit.data.preparation.user_code import check_corpus, check_tokenizer
 from xformer_kit.data.tokenizer import Tokenizer
-from xformer_kit.data.user_code import check_corpus, check_tokenizer
+from xformer_kit.files.user_errors import user_errors
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.user_errors import user_errors
 
 
 class Bytes(Tokenizer):

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from xformer_kit.config import GROUPS
-from xformer_kit.config.components import import_components
+from xformer_kit.config.options.components import import_components
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.examples import Examples
+from xformer_kit.files.user_modules import module_name
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.user_modules import module_name
 
 SOURCE = """
 from xformer_kit.data.corpus import CORPORA, Corpus

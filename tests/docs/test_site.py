@@ -14,7 +14,7 @@ from docs.lost_lines import lost_lines
 from docs.pictures import drawn
 from docs.write import write
 from docs.written_pages import FILES, OTHER_FORM
-from xformer_kit.config.settings import SETTINGS
+from xformer_kit.config.options.settings import SETTINGS
 from xformer_kit.inspect.components import option_rows
 from xformer_kit.registry import Registry
 

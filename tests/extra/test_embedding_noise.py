@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from xformer_kit.extra import EmbeddingNoise, ExtraInput
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import Composition
-from xformer_kit.model.tokens import UNKNOWN, Tokens
+from xformer_kit.tensors.tokens import UNKNOWN, Tokens
 
 
 def noise(alpha, shape, real=None):

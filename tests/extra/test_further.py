@@ -9,8 +9,8 @@ from xformer_kit.config import check
 from xformer_kit.extra import EXTRAS, Extra, Prediction, from_memory, to_memory
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import VOCAB, Composition
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
+from xformer_kit.tensors.tokens import Tokens
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import Composition
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from xformer_kit.extra.join import Join
 from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.laws.tiny_composition import Composition, build_tiny_model, randomise
 from xformer_kit.model.block import BlockInput
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 
 def skips(reinject, unet):

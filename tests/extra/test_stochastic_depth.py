@@ -8,7 +8,7 @@ from xformer_kit.extra import ExtraInput
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import BATCH, Composition
 from xformer_kit.model.block import BlockInput
-from xformer_kit.model.tokens import UNKNOWN
+from xformer_kit.tensors.tokens import UNKNOWN
 
 
 def test_stochastic_depth_skips_rows_more_often_in_later_layers():

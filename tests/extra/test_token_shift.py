@@ -10,7 +10,7 @@ from tests.messages import messages
 from xformer_kit.extra import TokenShift, previous_places
 from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.tiny_composition import Composition
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 SUBLAYERS = {0: {"attn": "attn"}}
 TENS = 10 * torch.arange(1, 6)[None, :, None] + torch.arange(

@@ -12,7 +12,7 @@ from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.laws.tiny_composition import LENGTH as TEXT
 from xformer_kit.laws.tiny_composition import VOCAB, randomise
 from xformer_kit.model.build import build_model
-from xformer_kit.model.tokens import UNKNOWN
+from xformer_kit.tensors.tokens import UNKNOWN
 
 IDS = torch.arange(2 * TEXT).view(2, TEXT) % VOCAB
 

@@ -90,7 +90,7 @@ def test_layers_without_experts_are_variants():
 
 
 def test_after_step_gives_each_router_its_load_and_figures_are_logged():
-    from xformer_kit.model.tokens import Tokens
+    from xformer_kit.tensors.tokens import Tokens
 
     model = tiny_model(
         ffn={"name": "moe", "router": {"name": "softmax", "correction": 0.5}},

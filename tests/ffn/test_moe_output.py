@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from tests.ffn.mixtures import EVERY_FORM, EXPERTS, WIDTH, X, dense, made, of_expert
-from xformer_kit.model.tokens import UNKNOWN, Tokens
+from xformer_kit.tensors.tokens import UNKNOWN, Tokens
 
 
 @pytest.mark.parametrize("form", EVERY_FORM, ids=str)

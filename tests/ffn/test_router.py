@@ -9,8 +9,8 @@ from torch.testing import assert_close
 
 from xformer_kit.ffn import ROUTERS
 from xformer_kit.ffn.router import order_of_sums
-from xformer_kit.model.tokens import UNKNOWN, Tokens
 from xformer_kit.tensors import parameter_table
+from xformer_kit.tensors.tokens import UNKNOWN, Tokens
 
 EYE = torch.eye(4, dtype=torch.float64)  # logits are the token itself
 

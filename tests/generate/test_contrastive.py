@@ -6,7 +6,7 @@ from torch.nn.functional import cosine_similarity
 
 from xformer_kit import ConfigError
 from xformer_kit.generate import generate, stream
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 PROMPTS = torch.tensor([[1, 2, 3], [4, 5, 6], [7, 7, 0]])
 

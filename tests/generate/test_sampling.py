@@ -7,7 +7,7 @@ import torch
 
 from xformer_kit import ConfigError, build, compose
 from xformer_kit.generate import choose, generate, stream
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 SMALL = ["model.dim=24", "model.layers=2", "attn.heads=3", "data.seq_len=32"]
 

@@ -9,9 +9,9 @@ from xformer_kit.inspect import Picture, attention_weights, plot_attention, plot
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import build_tiny_model
 from xformer_kit.mask import Causal, SlidingWindow
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
 from xformer_kit.registry import ConfigError
+from xformer_kit.tensors.tokens import Tokens
 
 HEADS = 6
 

@@ -13,8 +13,8 @@ from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.checking import COMPANIONS
 from xformer_kit.laws.tiny_composition import Composition, build_tiny_model
 from xformer_kit.laws.variants import variants
-from xformer_kit.model.tokens import expand_heads
 from xformer_kit.registry import ConfigError
+from xformer_kit.tensors.tokens import expand_heads
 
 WITHOUT_WEIGHTS = {"fourier", "linear", "retention", "gated_delta", "performer"}
 ATTENTION_VARIANTS = [

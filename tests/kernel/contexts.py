@@ -3,8 +3,8 @@
 import torch
 
 from xformer_kit.mask import SlidingWindow
-from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
 HEADS, KV, DIM = 4, 2, 3
 WINDOW, BOTH = SlidingWindow(window=5), SlidingWindow(window=4, causal=False)

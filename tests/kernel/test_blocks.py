@@ -8,7 +8,7 @@ from torch.utils._pytree import tree_leaves
 
 from xformer_kit.kernel import KERNELS
 from xformer_kit.mask import Causal, Full
-from xformer_kit.model.tokens import AttentionContext
+from xformer_kit.tensors.tokens import AttentionContext
 
 
 def computed(kernel, seen: AttentionContext, given: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -21,9 +21,9 @@ from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.checking import option_variants
 from xformer_kit.mask import MASKS, Causal
 from xformer_kit.model.compiling import compile_blocks
-from xformer_kit.model.tokens import AttentionContext, Tokens
-from xformer_kit.model.uncompiled import uncompiled
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
+from xformer_kit.tensors.uncompiled import uncompiled
 
 FLEX, PLAIN, HEADS = KERNELS["flex"](), KERNELS["reference"](), 4
 SIGHT = {"document": [4, 7, 99], "real": [13, 9, -5]}

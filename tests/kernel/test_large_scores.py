@@ -14,8 +14,8 @@ from xformer_kit.kernel import KERNELS
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.numerics import train_step
 from xformer_kit.laws.tiny_composition import Composition
-from xformer_kit.model.tokens import Tokens, scaled_to_unit
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import Tokens, scaled_to_unit
 
 LARGER = 2.0**7  # factor of queries and of keys; that of products is removed from the scale
 # Features exp(w q - |q|^2 / 2) have no scale, and no bound after a rotation.

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from xformer_kit.kernel.recurrence import Recurrence, chunks, segments, steps
 from xformer_kit.mask import Causal
-from xformer_kit.model.tokens import AttentionContext, Tokens
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
 ROWS, HEADS, KEY, VALUE = 2, 3, 5, 4
 ONE = torch.ones(1, 1, 3, 1, dtype=torch.float64)

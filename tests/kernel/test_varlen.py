@@ -14,7 +14,7 @@ from xformer_kit import build
 from xformer_kit.kernel import KERNELS, varlen
 from xformer_kit.laws import tiny_config
 from xformer_kit.mask import Causal, Full
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 PLAIN = KERNELS["reference"]()
 SIGHTS = {

@@ -11,8 +11,8 @@ from xformer_kit.ffn import MLP
 from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, LawBroken, faults, tiny_config
 from xformer_kit.mask import Mask
-from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.position import Position
+from xformer_kit.tensors.cache import KeyValueCache
 
 
 @contextmanager

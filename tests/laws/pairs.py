@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
-from xformer_kit.config.difference import as_literal
+from xformer_kit.config.saved.difference import as_literal
 from xformer_kit.laws.variants import NAMED_FACTORS, Row, factors, random_row, row_faults
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import Fault

@@ -12,7 +12,7 @@ from breaking import (
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.ffn import FFNS
 from xformer_kit.kernel import KERNELS, Reference
-from xformer_kit.model.cache import KeyValueCache
+from xformer_kit.tensors.cache import KeyValueCache
 
 
 class NewestOnlyCache(KeyValueCache):

@@ -16,7 +16,7 @@ from xformer_kit.mask import (
     Prefix,
     SlidingWindow,
 )
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 from xformer_kit.zoo.mask.dilated import Dilated
 from xformer_kit.zoo.mask.fixed import Fixed
 from xformer_kit.zoo.mask.random_blocks import RandomBlocks

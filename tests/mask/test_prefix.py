@@ -8,8 +8,8 @@ from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.laws.tiny_composition import randomise
 from xformer_kit.mask import AllOf, AnyOf, Causal, Full, Prefix, SlidingWindow, matrix
 from xformer_kit.model.build import build_model
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
+from xformer_kit.tensors.tokens import Tokens
 
 VOCAB = 37
 

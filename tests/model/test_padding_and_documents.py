@@ -6,7 +6,7 @@ import torch
 from xformer_kit import ConfigError
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import VOCAB, Composition
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 ROWS, LENGTH = 6, 16
 CALLS = slice(0, 5), slice(5, 6), slice(6, 10), slice(10, LENGTH)  # with a cache

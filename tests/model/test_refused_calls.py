@@ -11,7 +11,7 @@ from xformer_kit.generate import score
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import MAX_LEN, VOCAB
 from xformer_kit.model.build import build_model
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 WINDOW = {"name": "sliding_window", "window": 3}
 IDS = torch.arange(24).view(2, 12)

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from xformer_kit import compose
-from xformer_kit.config.size import parameters
+from xformer_kit.config.faults.size import parameters
 from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.generate import generate
 from xformer_kit.inspect import flops
@@ -15,8 +15,8 @@ from xformer_kit.inspect.tree import tree
 from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.tiny_composition import VOCAB, Composition
 from xformer_kit.model.build import build_model
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import shared_by, stacks
+from xformer_kit.tensors.tokens import Tokens
 
 LOOPED = {"layers": 6, "unique_layers": 2}
 

@@ -9,8 +9,8 @@ from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.norm import RMSNorm
+from xformer_kit.tensors.tokens import Tokens
 
 VOCAB = 37
 SOURCE, TARGET = torch.arange(7)[None], torch.arange(10, 15)[None]

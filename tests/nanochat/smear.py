@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from xformer_kit.extra import EXTRAS, Extra, previous, previous_places
-from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.registry import Fault
+from xformer_kit.tensors.cache import KeyValueCache
 
 
 @EXTRAS.register("smear")

@@ -13,8 +13,8 @@ from xformer_kit.data.batch import map_tensors
 from xformer_kit.laws import tiny_config
 from xformer_kit.model import loss as module
 from xformer_kit.model.build import build_model
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
+from xformer_kit.tensors.tokens import Tokens
 
 N, VOCAB, LAYERS, ROWS, LENGTH = 3, 29, 2, 4, 12
 BLOCKS = {

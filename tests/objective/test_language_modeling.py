@@ -9,9 +9,9 @@ from tests.messages import messages
 from xformer_kit.attention.base import AttentionTraits
 from xformer_kit.mask.base import MaskTraits
 from xformer_kit.model.loss import cross_entropy
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, Objective
 from xformer_kit.registry import ConfigError, Context
+from xformer_kit.tensors.tokens import Tokens
 
 VOCAB = 11
 

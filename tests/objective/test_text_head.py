@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from tasks.cli import main
 from tasks.cli.likelihood import validation_likelihood
-from tasks.configured_metrics import create_metrics
-from tasks.run.generation.labels import label_texts
+from tasks.generation.labels import label_texts
+from tasks.modules.configured_metrics import create_metrics
 from tasks.run.start import start_run
 from tests.objective.objective_models import Tokenizer, generator, ids, stacks_of
 from tests.tasks.conftest import TINY

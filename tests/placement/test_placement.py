@@ -13,9 +13,9 @@ from torch.testing import assert_close
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import Composition, build_tiny_model
 from xformer_kit.model.init import INITS
-from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
 from xformer_kit.placement.weighted import deepnorm_factors
+from xformer_kit.tensors.tokens import UNKNOWN
 
 # component -> (options, one sublayer, two in parallel), each a function of the component and the
 # stream, with m the model's factor

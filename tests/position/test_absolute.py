@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import Tokens
 
 
 @pytest.mark.parametrize("layout", ["interleaved", "concatenated"])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.positions import bias, random_position
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 
 @pytest.mark.parametrize(

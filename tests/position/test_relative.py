@@ -10,8 +10,8 @@ from tests.messages import messages
 from tests.positions import bias, random_position
 from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.tiny_composition import Composition
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import Tokens
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

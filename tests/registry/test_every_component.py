@@ -31,7 +31,7 @@ def test_every_component_has_a_docstring():
 def test_no_option_has_the_name_of_a_setting_of_its_group():
     """data.seed is the order of examples: a corpus with an option of that name would hide it."""
     from xformer_kit.config import GROUPS
-    from xformer_kit.config.settings import SETTINGS
+    from xformer_kit.config.options.settings import SETTINGS
 
     for group in ("data", "tokenizer"):
         settings = set(SETTINGS.options(group)) if group in SETTINGS else set()
@@ -42,8 +42,8 @@ def test_no_option_has_the_name_of_a_setting_of_its_group():
 def test_no_number_is_infinite():
     """One fault for NaN or infinity in each option that is a number, with nothing that follows."""
     from xformer_kit.config import GROUPS, NESTED_GROUPS
-    from xformer_kit.config.check import MAPPING_GROUPS
-    from xformer_kit.config.settings import SETTINGS
+    from xformer_kit.config.faults.check import MAPPING_GROUPS
+    from xformer_kit.config.options.settings import SETTINGS
     from xformer_kit.registry import REQUIRED, Context, format_value
 
     tried = 0

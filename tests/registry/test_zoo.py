@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.config.check import GROUPS, NESTED_GROUPS
+from xformer_kit.config.faults.check import GROUPS, NESTED_GROUPS
 from xformer_kit.registry import ConfigError, Registry
 from xformer_kit.registry.zoo import PACKAGE, ZOO, zoo_modules
 
@@ -36,7 +36,7 @@ def test_nothing_is_imported_before_a_component_is_needed():
     assert imported("import xformer_kit") == []
     lines = [
         "from xformer_kit.attention import ATTENTIONS",
-        "import xformer_kit.config.composition",
+        "import xformer_kit.config.line.composition",
         "assert 'performer' in ATTENTIONS and 'performer' in sorted(ATTENTIONS)",
         "assert len(ATTENTIONS) == len(list(ATTENTIONS)) > len(ATTENTIONS.loaded)",
     ]

@@ -4,9 +4,9 @@ import pytest
 
 from tests.messages import messages
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.command_lines import override_text
 from xformer_kit.study.plan import words_of
 from xformer_kit.study.study_node import complete, faults, label, levels_of
+from xformer_kit.text.command_lines import override_text
 
 TWO = {
     "baseline": {"norm": "rms", "placement": "pre"},

@@ -41,7 +41,7 @@ def begin(config, tmp_path, monkeypatch):
     directory). The texts that it writes at a validation have 8 tokens instead of 96, which would
     take a quarter of its time.
     """
-    monkeypatch.setattr("tasks.language_modeling.GENERATED_TOKENS", 8)
+    monkeypatch.setattr("tasks.modules.language_modeling.GENERATED_TOKENS", 8)
 
     def begin(name: str, *words: str) -> tuple[int, Path]:
         return start_run(config(*words), tmp_path / name), tmp_path / name

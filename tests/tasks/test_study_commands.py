@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tasks.cli.comparison import letter
-from tasks.run.exit_codes import NONFINITE
+from tasks.process.exit_codes import NONFINITE
 from tasks.study import state
 from tests.forked_train import train
 from tests.tasks.command_lines import fault, output

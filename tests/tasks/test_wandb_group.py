@@ -10,8 +10,8 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from studies import factorial, write
 
+from tasks.process.job import Job
 from tasks.run import start
-from tasks.run.job import Job
 from tasks.run.start import start_or_resume_study_run
 from tasks.study import wandb_group
 from tasks.study.report import write_report

@@ -25,7 +25,7 @@ from xformer_kit.attention.multi_head import (
 from xformer_kit.attention.qk_norm import L2, QK_NORMS, QKNorm
 from xformer_kit.attention.recurrent import Recurrent, StateCache, no_autocast, real_tokens, to_fp32
 from xformer_kit.attention.score import SCORES, Score, SoftmaxScore, count_keys
-from xformer_kit.model.cache import Cache, KeyValueCache, WindowCache
+from xformer_kit.tensors.cache import Cache, KeyValueCache, WindowCache
 
 __all__ = [
     "AS_PROJECTED",

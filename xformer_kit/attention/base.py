@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention.heads import head_channels
-from xformer_kit.model.cache import Cache
-from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import (
     Context,
     Fault,
@@ -18,6 +16,8 @@ from xformer_kit.registry import (
 )
 from xformer_kit.registry.traits import AttentionTraits
 from xformer_kit.tensors import Statement, hidden
+from xformer_kit.tensors.cache import Cache
+from xformer_kit.tensors.tokens import AttentionContext
 
 
 class Attention(nn.Module):

@@ -9,10 +9,10 @@ from torch.nn import functional as F
 from xformer_kit.attention.base import ATTENTIONS, Attention
 from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.cache import KeyValueCache
-from xformer_kit.model.fused_projections import FusedProjections
 from xformer_kit.registry import Fault, above, at_least, in_range
 from xformer_kit.tensors import hidden, vector
+from xformer_kit.tensors.cache import KeyValueCache
+from xformer_kit.tensors.fused_projections import FusedProjections
 
 
 @ATTENTIONS.register("differential", also_called=("diff", "diff_attn", "differential_transformer"))

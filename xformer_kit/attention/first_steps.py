@@ -7,8 +7,8 @@ from torch import Tensor
 
 from xformer_kit.attention.base import ATTENTIONS, Attention
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.registry import Fault, in_range
+from xformer_kit.tensors.cache import KeyValueCache
 
 
 class Unprojected(Attention):

@@ -12,9 +12,9 @@ from xformer_kit.attention.recurrent import Recurrent, StateCache, to_fp32
 from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
-from xformer_kit.model.tokens import expand_heads
 from xformer_kit.registry import Fault, above, at_least
 from xformer_kit.tensors import Within, hidden, vector
+from xformer_kit.tensors.tokens import expand_heads
 
 
 @ATTENTIONS.register(

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from xformer_kit.attention.base import ATTENTIONS, Attention
 from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.cache import KeyValueCache
-from xformer_kit.model.fused_projections import FusedProjections, is_plain
-from xformer_kit.model.tokens import AttentionContext, Tokens, scaled_products
 from xformer_kit.registry import Fault, above, at_least, in_range
 from xformer_kit.tensors import Within, hidden, vector
+from xformer_kit.tensors.cache import KeyValueCache
+from xformer_kit.tensors.fused_projections import FusedProjections, is_plain
+from xformer_kit.tensors.tokens import AttentionContext, Tokens, scaled_products
 
 
 class LatentKV(NamedTuple):

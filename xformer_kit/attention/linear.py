@@ -12,9 +12,9 @@ from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.attention.recurrent import Recurrent, StateCache, no_autocast, real_tokens, to_fp32
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
-from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Fault, Unused, above, at_least
 from xformer_kit.tensors import hidden
+from xformer_kit.tensors.tokens import AttentionContext
 
 FeatureMap = Literal["elu", "relu", "softmax", "taylor", "identity"]
 

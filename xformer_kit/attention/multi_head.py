@@ -16,9 +16,6 @@ from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.attention.qk_norm import NoQKNorm, QKNorm, make_norm
 from xformer_kit.attention.score import Score, SoftmaxScore
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.cache import KeyValueCache
-from xformer_kit.model.fused_projections import FusedProjections
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import (
     REQUIRED,
     Fault,
@@ -29,6 +26,9 @@ from xformer_kit.registry import (
     in_range,
 )
 from xformer_kit.tensors import Within, hidden, vector
+from xformer_kit.tensors.cache import KeyValueCache
+from xformer_kit.tensors.fused_projections import FusedProjections
+from xformer_kit.tensors.tokens import Tokens
 
 Scale = float | Literal["by_layer"] | None
 
@@ -167,7 +167,7 @@ class MultiHead(Attention):
         layer_factor = torch.tensor(1 / (depth + 1)) if scale == "by_layer" else None
         self.register_buffer("layer_factor", layer_factor, persistent=False)
 
-    # In generation: q, k and v as one product, see xformer_kit/model/fused_projections.py.
+    # In generation: q, k and v as one product, see xformer_kit/tensors/fused_projections.py.
     fused_maps: FusedProjections | None = None
     fusible = ("q", "k", "v")
     layer_factor: Tensor | None  # factor on the scale, with scale=by_layer: 1 / the layer's number

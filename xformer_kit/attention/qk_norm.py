@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention.heads import head_channels
-from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import (
     Context,
     Fault,
@@ -24,6 +23,7 @@ from xformer_kit.registry import (
     nearest_values,
 )
 from xformer_kit.tensors import Within, vector
+from xformer_kit.tensors.tokens import scaled_to_unit
 
 Norm = Callable[[int], nn.Module]
 

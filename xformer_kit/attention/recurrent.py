@@ -11,8 +11,8 @@ from torch import Tensor
 from xformer_kit.attention.base import Attention, Cache, device_and_dtype
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence
-from xformer_kit.model.fused_projections import FusedProjections
 from xformer_kit.registry import Context, Fault, alternatives, config_error
+from xformer_kit.tensors.fused_projections import FusedProjections
 
 Reason = tuple[str, list[str]]  # why something is impossible, and options that fix it
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.model.cache import KeyValueCache
-from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Context, Fault, Options, Registry, above
 from xformer_kit.tensors import vector
+from xformer_kit.tensors.cache import KeyValueCache
+from xformer_kit.tensors.tokens import AttentionContext
 
 
 class Score(nn.Module):

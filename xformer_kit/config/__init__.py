@@ -2,10 +2,16 @@
 
 import importlib
 
-from xformer_kit.config.check import GROUPS, MAPPING_GROUPS, NESTED_GROUPS, check, checked_plan
-from xformer_kit.config.components import import_components
-from xformer_kit.config.identity import config_hash, config_yaml
-from xformer_kit.config.saved import read_config
+from xformer_kit.config.faults.check import (
+    GROUPS,
+    MAPPING_GROUPS,
+    NESTED_GROUPS,
+    check,
+    checked_plan,
+)
+from xformer_kit.config.options.components import import_components
+from xformer_kit.config.saved.config_file import read_config
+from xformer_kit.config.saved.identity import config_hash, config_yaml
 
 __all__ = [
     "GROUPS",

@@ -2,7 +2,7 @@
 
 from xformer_kit.data.batch import Batch, Example, collate
 from xformer_kit.data.examples import Examples
-from xformer_kit.data.prepare import Prepared, prepare
-from xformer_kit.data.windows import Windows
+from xformer_kit.data.preparation.prepare import Prepared, prepare
+from xformer_kit.data.preparation.windows import Windows
 
 __all__ = ["Batch", "Example", "Examples", "Prepared", "Windows", "collate", "prepare"]

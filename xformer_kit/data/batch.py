@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 Example = Mapping[str, np.ndarray]
 Batch = dict[str, Tokens | Tensor]

@@ -24,7 +24,7 @@ import numpy as np
 
 from xformer_kit.data.plain import Plain
 from xformer_kit.registry import config_error
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.text.user_path import user_path
 
 try:
     import fcntl

@@ -9,7 +9,7 @@ import torch
 
 from xformer_kit.data.batch import Example
 from xformer_kit.data.order import example_generator
-from xformer_kit.registry.user_modules import UserModule, run_missing, user_modules
+from xformer_kit.files.user_modules import UserModule, run_missing, user_modules
 
 Transform = Callable[[Example, torch.Generator], Example]
 

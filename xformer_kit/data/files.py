@@ -19,7 +19,7 @@ from typing import Any
 
 from xformer_kit.data.cache import error_reason
 from xformer_kit.registry import ConfigError, Fault, alternatives, config_error, did_you_mean
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.text.user_path import user_path
 
 PIECE_BYTES = 1 << 20  # bytes read at a time
 HEAD_BYTES = 1 << 16  # bytes at the start of a file, which are checked before a run

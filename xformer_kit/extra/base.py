@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Fault, Options, Registry
 from xformer_kit.tensors import Statement, Within
+from xformer_kit.tensors.tokens import Tokens
 
 State = tuple[Tensor, ...]  # tensors of the residual stream, each (b, t, dim)
 Branch = Callable[[Tensor], Tensor]  # a sublayer of which only the input is free

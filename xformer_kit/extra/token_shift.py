@@ -5,8 +5,8 @@ from torch import Tensor
 
 from xformer_kit.extra.base import EXTRAS, Extra
 from xformer_kit.extra.previous import PreviousPlaces, previous, previous_places
-from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.registry import Fault, at_least
+from xformer_kit.tensors.cache import KeyValueCache
 
 
 @EXTRAS.register("token_shift", also_called=("shift_tokens",))

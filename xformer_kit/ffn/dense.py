@@ -11,8 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from xformer_kit.ffn.activations import ACTIVATIONS, Activation
-from xformer_kit.model.fused_projections import FusedProjections
-from xformer_kit.model.tokens import UNKNOWN, Tokens
 from xformer_kit.registry import (
     Fault,
     OptionGroup,
@@ -23,6 +21,8 @@ from xformer_kit.registry import (
     independent_check,
 )
 from xformer_kit.tensors import Statement, Within, hidden, vector
+from xformer_kit.tensors.fused_projections import FusedProjections
+from xformer_kit.tensors.tokens import UNKNOWN, Tokens
 
 Report = dict[str, Tensor]
 

@@ -10,9 +10,9 @@ from xformer_kit.ffn.dense import FFN, FFNS, GLU, MLP, Dense, check_width
 from xformer_kit.ffn.grouped import grouped_linear
 from xformer_kit.ffn.router import SoftmaxRouter
 from xformer_kit.ffn.routes import Router, Routes
-from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.registry import Fault, Registry, at_least
 from xformer_kit.tensors import Within, hidden
+from xformer_kit.tensors.tokens import UNKNOWN
 
 # The kinds of experts. Their width is an option of the mixture.
 EXPERTS = Registry(

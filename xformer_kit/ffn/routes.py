@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.ffn.grouped import Groups
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Fault, Options, Registry
+from xformer_kit.tensors.tokens import Tokens
 
 Report = dict[str, Tensor]
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from xformer_kit.generate.processors import NEVER
 from xformer_kit.generate.prompt import CachedModel, Prompt, generating
 from xformer_kit.generate.token_sampler import TokenSampler
-from xformer_kit.model.tokens import Tokens, scaled_to_unit
+from xformer_kit.tensors.tokens import Tokens, scaled_to_unit
 
 
 @torch.inference_mode()

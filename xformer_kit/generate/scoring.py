@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.generate.prompt import evaluating, prompt_of
-from xformer_kit.model.tokens import Tokens, order_without_gaps
 from xformer_kit.registry import config_error
+from xformer_kit.tensors.tokens import Tokens, order_without_gaps
 
 CHUNK = 2**24  # logits that exist at once
 

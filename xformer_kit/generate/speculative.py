@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from xformer_kit.generate.prompt import CachedModel, Prompt, generating
 from xformer_kit.generate.token_sampler import Draws, TokenSampler, sample
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import config_error
+from xformer_kit.tensors.tokens import Tokens
 
 
 @torch.inference_mode()

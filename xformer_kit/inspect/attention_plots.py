@@ -16,9 +16,9 @@ from xformer_kit.inspect.style import INK, WIDTH, integer_ticks, line_style, mar
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.mask.base import matrix
 from xformer_kit.model.model import Model
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS, Position
 from xformer_kit.registry import ConfigError, Context, Node, Registry, config_error
+from xformer_kit.tensors.tokens import Tokens
 
 
 def plot_mask(

@@ -18,9 +18,9 @@ from xformer_kit.attention import ATTENTIONS, Attention
 from xformer_kit.inspect.layers import group_equal
 from xformer_kit.kernel import Kernel, Reference
 from xformer_kit.model.model import Model
-from xformer_kit.model.tokens import Tokens, has_gap
-from xformer_kit.model.uncompiled import uncompiled
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error, suggestion
+from xformer_kit.tensors.tokens import Tokens, has_gap
+from xformer_kit.tensors.uncompiled import uncompiled
 
 REFERENCE = Reference()
 # what an attention computes in place of scores -> why it has no weights

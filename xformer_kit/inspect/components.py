@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from xformer_kit.config.difference import as_literal
+from xformer_kit.config.saved.difference import as_literal
 from xformer_kit.registry import (
     REQUIRED,
     Node,
@@ -16,7 +16,7 @@ from xformer_kit.registry import (
     to_plain,
     type_name,
 )
-from xformer_kit.registry.command_lines import xformer
+from xformer_kit.text.command_lines import xformer
 
 Table = dict[str, dict[str, dict[str, dict[str, Any]]]]
 

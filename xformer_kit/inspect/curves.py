@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from xformer_kit.config import read_config
-from xformer_kit.config.difference import as_literal, differing, flat
-from xformer_kit.config.identity import hashed_config
-from xformer_kit.config.run_directories import run_directories
+from xformer_kit.config.saved.difference import as_literal, differing, flat
+from xformer_kit.config.saved.identity import hashed_config
+from xformer_kit.config.saved.run_directories import run_directories
+from xformer_kit.files.saved_files import read_columns, read_object
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.style import (
     LINES,
@@ -26,9 +27,8 @@ from xformer_kit.inspect.style import (
     marker_places,
 )
 from xformer_kit.registry import ConfigError, Node, config_error, suggestion
-from xformer_kit.registry.command_lines import train
-from xformer_kit.registry.saved_files import read_columns, read_object
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.text.command_lines import train
+from xformer_kit.text.user_path import user_path
 
 MAX_POINTS = 60  # of a training metric; more are averaged, since each is of one batch
 MAX_NOTE_RUNS = 12  # runs that a note names

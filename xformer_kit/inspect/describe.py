@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from xformer_kit.config.size import ensure_countable
+from xformer_kit.config.faults.size import ensure_countable
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect import flops, memory, parameters
 from xformer_kit.inspect.explain import AttentionExplanation, attentions

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from xformer_kit.config.check import registry_at
-from xformer_kit.config.difference import differing, flat
+from xformer_kit.config.faults.check import registry_at
+from xformer_kit.config.saved.difference import differing, flat
 from xformer_kit.inspect.describe import Description, describe, vocabulary
 from xformer_kit.inspect.layers import format_ranges, group_equal
 from xformer_kit.model.build import build_model

@@ -12,16 +12,16 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.config.size import ensure_countable
+from xformer_kit.config.faults.size import ensure_countable
 from xformer_kit.inspect import memory
 from xformer_kit.inspect.layers import format_ranges, group_equal
 from xformer_kit.kernel import KERNELS, Kernel, cannot_train
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
-from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.plan import StackPlan, SublayerPlan, stacks
 from xformer_kit.registry import Context, Node
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
 
 class KernelRun(NamedTuple):

@@ -25,10 +25,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from xformer_kit.inspect.attention_record import replaced
 from xformer_kit.kernel import ChunkedRecurrence, Kernel, Reference
-from xformer_kit.model.meta_results import MetaResults
 from xformer_kit.model.stack import Stack
-from xformer_kit.model.tokens import Tokens
-from xformer_kit.model.uncompiled import uncompiled
+from xformer_kit.tensors.meta_results import MetaResults
+from xformer_kit.tensors.tokens import Tokens
+from xformer_kit.tensors.uncompiled import uncompiled
 
 
 class Flops(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 from xformer_kit.inspect.style import plot_style, require_matplotlib
 from xformer_kit.registry import config_error
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.text.user_path import user_path
 
 # format -> the entry of its metadata that differs between versions or dates
 FORMATS = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}

@@ -15,7 +15,7 @@ from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.kernel.reference import Reference
 from xformer_kit.kernel.sdpa import SDPA
 from xformer_kit.kernel.varlen import Varlen
-from xformer_kit.model.tokens import expand_heads, scaled_products
+from xformer_kit.tensors.tokens import expand_heads, scaled_products
 
 __all__ = [
     "KERNELS",

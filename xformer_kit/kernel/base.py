@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from xformer_kit.kernel.recurrence import Recurrence
-from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Context, Fault, Options, Registry
+from xformer_kit.tensors.tokens import AttentionContext
 
 # (scores with biases, attention mask or None) -> weights
 ScoreFn = Callable[[Tensor, Tensor | None], Tensor]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.kernel.base import bias
-from xformer_kit.model.tokens import AttentionContext
+from xformer_kit.tensors.tokens import AttentionContext
 
 
 class QueryBlock(NamedTuple):

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation
-from xformer_kit.model.tokens import AttentionContext, Tokens
-from xformer_kit.model.uncompiled import is_uncompiled
 from xformer_kit.registry import config_error
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
+from xformer_kit.tensors.uncompiled import is_uncompiled
 
 # (row, head, index of the query, index of the key) -> whether the query may attend to the key
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]

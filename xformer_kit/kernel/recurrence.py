@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.model.tokens import AttentionContext
+from xformer_kit.tensors.tokens import AttentionContext
 
 
 class Recurrence(NamedTuple):

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation, bias
 from xformer_kit.kernel.recurrence import steps
-from xformer_kit.model.tokens import expand_heads, scaled_products
+from xformer_kit.tensors.tokens import expand_heads, scaled_products
 
 
 @KERNELS.register("reference", also_called=("eager", "math", "naive"))

@@ -12,8 +12,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from xformer_kit.kernel import dropout as dropping
 from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation
 from xformer_kit.kernel.blocks import QueryBlock, attention_table, query_blocks, slices
-from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Context, at_least
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
 # Queries per block; each block is one call. On a CPU 64 to 128 are fastest.
 CPU_BLOCK = 128

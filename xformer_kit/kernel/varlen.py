@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from xformer_kit.kernel.base import KERNELS, KernelExplanation
 from xformer_kit.kernel.sdpa import SDPA, not_softmax
-from xformer_kit.model.tokens import AttentionContext, Tokens, expand_heads
 from xformer_kit.registry import config_error
+from xformer_kit.tensors.tokens import AttentionContext, Tokens, expand_heads
 
 # Channels of a head in torch's kernel: at most MAX_HEAD_DIM, a multiple of MULTIPLE.
 MAX_HEAD_DIM = 256

@@ -24,10 +24,10 @@ from xformer_kit.laws.tiny_composition import (
 )
 from xformer_kit.model.initialise import parameter_places
 from xformer_kit.model.model import Model
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import KINDS, model_plan
 from xformer_kit.registry import REQUIRED, Node
 from xformer_kit.tensors import parameter_table
+from xformer_kit.tensors.tokens import Tokens
 
 _sampled: ContextVar[bool] = ContextVar("sampled comparisons", default=False)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.config import GROUPS, MAPPING_GROUPS, NESTED_GROUPS, import_components
 from xformer_kit.extra import EXTRAS
+from xformer_kit.files.user_errors import lines_of
 from xformer_kit.laws.building import sampled_comparisons
 from xformer_kit.laws.registry import LAWS, SLOW
 from xformer_kit.laws.tiny_composition import LawBroken, faults, overrides, tiny_config, tiny_node
@@ -24,8 +25,7 @@ from xformer_kit.registry import (
     nested,
     suggestion,
 )
-from xformer_kit.registry.user_errors import lines_of
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.text.user_path import user_path
 
 # Other choices that a component is composed with. Together they cover the kinds of masks and the
 # places at which a position enters.

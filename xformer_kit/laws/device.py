@@ -12,9 +12,9 @@ from torch import Tensor
 
 from xformer_kit.laws.registry import law
 from xformer_kit.laws.tiny_composition import LENGTH, SOURCE, Composition
-from xformer_kit.model.meta_results import MetaResults
 from xformer_kit.model.model import Model
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.meta_results import MetaResults
+from xformer_kit.tensors.tokens import Tokens
 
 CHUNKS = (slice(0, 5), slice(5, 6), slice(6, 10))  # a prompt, one token, several
 

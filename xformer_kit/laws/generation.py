@@ -8,8 +8,8 @@ from torch import Tensor
 from xformer_kit.laws.registry import law
 from xformer_kit.laws.tiny_composition import BATCH, LENGTH, Composition, NotApplicable
 from xformer_kit.model.model import Model
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
+from xformer_kit.tensors.tokens import Tokens
 
 PROMPT = 5  # tokens of a prompt
 ONE_BY_ONE = (1,) * LENGTH

@@ -17,8 +17,8 @@ from xformer_kit.laws.registry import law
 from xformer_kit.laws.tiny_composition import Composition, with_model_options
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.model.model import Model
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import stacks
+from xformer_kit.tensors.tokens import Tokens
 
 GRADIENT_TOLERANCE = 1e-4  # in fp32, of the largest gradient of a parameter, or of 1
 LAYERS_PER_KIND = 3  # the first two may share a graph that the third does not share

@@ -8,8 +8,8 @@ from torch import Tensor
 from xformer_kit.laws.registry import law
 from xformer_kit.laws.tiny_composition import Composition
 from xformer_kit.mask import MASKS, AllOf, AnyOf, Full, Mask, Not
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import Node
+from xformer_kit.tensors.tokens import Tokens
 
 LENGTH, HEADS = 17, 5
 

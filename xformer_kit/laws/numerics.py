@@ -25,8 +25,8 @@ from xformer_kit.laws.tiny_composition import (
 )
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.model.model import Model
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.tensors import parameter_table
+from xformer_kit.tensors.tokens import Tokens
 
 # Each token sees itself and the one before it.
 WINDOW = MASKS.create({"name": "sliding_window", "window": 2})

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention.qk_norm import EachHead
+from xformer_kit.files.user_errors import is_users
 from xformer_kit.laws.registry import law
 from xformer_kit.laws.tiny_composition import Composition
 from xformer_kit.model.model import Model
 from xformer_kit.plan import ModelPlan, model_plan
-from xformer_kit.registry.user_errors import is_users
 from xformer_kit.tensors import ParameterInfo, parameter_table
 
 HEADS = {"heads", "kv_heads", "v_heads"}

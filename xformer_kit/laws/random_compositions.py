@@ -11,7 +11,7 @@ from xformer_kit.laws.registry import LAWS
 from xformer_kit.laws.tiny_composition import LawBroken, overrides
 from xformer_kit.laws.variants import Row, config_of, random_row, row_faults
 from xformer_kit.registry import Node
-from xformer_kit.registry.command_lines import for_shell
+from xformer_kit.text.command_lines import for_shell
 
 PROGRESS_EVERY = 100  # compositions between two lines of progress
 

@@ -16,7 +16,7 @@ from xformer_kit.laws.tiny_composition import (
     faults,
 )
 from xformer_kit.model.model import Model
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 ROWS = (LENGTH, 7, 10)  # real tokens of each row of a padded batch
 SOURCE_ROWS = (4, SOURCE, 8)  # and of each row of its source

@@ -7,7 +7,7 @@ import torch
 from xformer_kit.laws.registry import law
 from xformer_kit.laws.sequence import PLACES, SOURCE_ROWS, padded
 from xformer_kit.laws.tiny_composition import BATCH, SOURCE, Composition
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 PROMPT = 5  # tokens of the first call
 

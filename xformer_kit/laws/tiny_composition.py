@@ -14,17 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.config import check, compose
-from xformer_kit.config.machine import kernel_device_faults
-from xformer_kit.config.overrides import value_text
+from xformer_kit.config.faults.machine import kernel_device_faults
+from xformer_kit.config.line.overrides import value_text
 from xformer_kit.extra import EXTRAS
 from xformer_kit.model.build import build_model
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.initialise import generator
 from xformer_kit.model.model import Encoded, Model
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import KINDS, OUTPUT_LAWS, as_node, stack_plan, stacks
 from xformer_kit.position import POSITIONS
 from xformer_kit.registry import Context, Fault, Node, complete_mapping, to_plain
+from xformer_kit.tensors.tokens import Tokens
 
 VOCAB, BATCH, LENGTH, DIM, LAYERS, MAX_LEN = 37, 3, 13, 36, 2, 29
 WEIGHT_SCALES = {1: 1.0, 2: 4.0, 3: 0.25}  # seed of the weights -> factor of matrices

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from xformer_kit.config.option_places import option_places
-from xformer_kit.config.unused_options import (
+from xformer_kit.config.faults.option_places import option_places
+from xformer_kit.config.faults.unused_options import (
     find_unused,
     unused_components,
     unused_option_faults,

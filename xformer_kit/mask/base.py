@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Fault, Options, Registry
 from xformer_kit.registry.traits import MaskTraits
+from xformer_kit.tensors.tokens import Tokens
 
 INF = math.inf
 # how many slots to the left and to the right a query sees; INF is unbounded

@@ -10,8 +10,8 @@ from itertools import accumulate
 from torch import Tensor
 
 from xformer_kit.mask.base import MASKS, Mask
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Fault, at_least, format_value
+from xformer_kit.tensors.tokens import Tokens
 
 LIST_OF_SIZES = "must be a number of tokens, or a list of at least one"
 

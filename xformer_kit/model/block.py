@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import Attention
 from xformer_kit.extra import Extra, ExtraInput
-from xformer_kit.model.cache import Cache
-from xformer_kit.model.report import Report, add
-from xformer_kit.model.tokens import UNKNOWN, AttentionContext, Tokens, with_fields
 from xformer_kit.placement import Placement, State, Sublayer
+from xformer_kit.tensors.cache import Cache
+from xformer_kit.tensors.report import Report, add
+from xformer_kit.tensors.tokens import UNKNOWN, AttentionContext, Tokens, with_fields
 
 CrossLayerState = dict[str, Tensor]  # tensors that attentions pass to later layers, by name
 # Template of a cache's name: {} is the attention whose input the position reads.

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xformer_kit.model.cache import Cache, KeyValueCache, WindowCache
-from xformer_kit.model.tokens import Tokens, order_without_gaps
 from xformer_kit.registry import config_error
+from xformer_kit.tensors.cache import Cache, KeyValueCache, WindowCache
+from xformer_kit.tensors.tokens import Tokens, order_without_gaps
 
 
 class GenerationCache:

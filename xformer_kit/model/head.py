@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.model.fused_projections import FusedProjections, fused_projection
 from xformer_kit.model.loss import cross_entropies, cross_entropy
+from xformer_kit.tensors.fused_projections import FusedProjections, fused_projection
 
 
 class LogitScaling(NamedTuple):

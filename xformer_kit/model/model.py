@@ -12,10 +12,8 @@ from torch.nn import functional as F
 
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.head import Head
-from xformer_kit.model.report import Report, add, by_owner, figures
 from xformer_kit.model.stack import Stack
 from xformer_kit.model.stack_cache import empty_cache
-from xformer_kit.model.tokens import Tokens, checked_ids, table_rows
 from xformer_kit.registry import config_error
 from xformer_kit.tensors import (
     ParameterInfo,
@@ -25,6 +23,8 @@ from xformer_kit.tensors import (
     hidden,
     vector,
 )
+from xformer_kit.tensors.report import Report, add, by_owner, figures
+from xformer_kit.tensors.tokens import Tokens, checked_ids, table_rows
 
 
 class Encoded(NamedTuple):

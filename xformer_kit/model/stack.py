@@ -12,12 +12,12 @@ from xformer_kit.extra import Extra, ExtraInput
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.block import Block, BlockInput, CrossLayerState
 from xformer_kit.model.generation_cache import GenerationCache
-from xformer_kit.model.report import Report, add
-from xformer_kit.model.tokens import AttentionContext, Tokens, has_gap, order_without_gaps
 from xformer_kit.placement import Placement, State
 from xformer_kit.position import Position
 from xformer_kit.registry import config_error
 from xformer_kit.tensors import Statement, Within, hidden
+from xformer_kit.tensors.report import Report, add
+from xformer_kit.tensors.tokens import AttentionContext, Tokens, has_gap, order_without_gaps
 
 if TYPE_CHECKING:
     from xformer_kit.plan import AttentionGroup, StackPlan

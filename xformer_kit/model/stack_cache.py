@@ -5,9 +5,9 @@ from itertools import chain
 from typing import Any
 
 from xformer_kit.model.block import POSITION_CACHE_NAME, Block
-from xformer_kit.model.cache import Cache, WindowCache
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.stack import Stack
+from xformer_kit.tensors.cache import Cache, WindowCache
 
 
 def empty_cache(stack: Stack, rows: int, length: int, source_length: int = 0) -> GenerationCache:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import Fault, Registry, above, at_least
 from xformer_kit.tensors import vector
+from xformer_kit.tensors.tokens import scaled_to_unit
 
 NORMS = Registry("norm", caller_arguments=("dim",))
 

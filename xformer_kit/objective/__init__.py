@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Fault, Options, Registry, alternatives
+from xformer_kit.tensors.tokens import Tokens
 
 PER_TOKEN = "nats per token"  # unit of a loss
 Batch = Mapping[str, Any]  # see xformer_kit/data/batch.py

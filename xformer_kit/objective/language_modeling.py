@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import (
     OBJECTIVES,
     Batch,
@@ -18,6 +17,7 @@ from xformer_kit.objective import (
     prefix_fault,
 )
 from xformer_kit.objective.cross_entropy import CrossEntropy, States, labelled
+from xformer_kit.tensors.tokens import Tokens
 
 
 class NextToken(CrossEntropy):

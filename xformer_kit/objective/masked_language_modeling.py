@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import (
     OBJECTIVES,
     Batch,
@@ -21,6 +20,7 @@ from xformer_kit.objective import (
 from xformer_kit.objective.cross_entropy import CrossEntropy, States, labelled
 from xformer_kit.registry import Fault, at_least
 from xformer_kit.registry.messages import in_open_range
+from xformer_kit.tensors.tokens import Tokens
 
 MASK = "<mask>"
 

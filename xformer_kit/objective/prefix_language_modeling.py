@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, Example, blank_ids, causal_mask_fixes, future_fault
 from xformer_kit.objective.language_modeling import NextToken
+from xformer_kit.tensors.tokens import Tokens
 
 
 @OBJECTIVES.register("prefix_language_modeling", also_called=("prefix_lm", "plm"))

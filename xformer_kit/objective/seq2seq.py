@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import (
     OBJECTIVES,
     Batch,
@@ -18,6 +17,7 @@ from xformer_kit.objective import (
 )
 from xformer_kit.objective.cross_entropy import CrossEntropy, States, labelled
 from xformer_kit.registry import Fault, at_least
+from xformer_kit.tensors.tokens import Tokens
 
 START, END = "<s>", "</s>"
 

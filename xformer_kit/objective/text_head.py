@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import (
     OBJECTIVES,
     Batch,
@@ -22,6 +21,7 @@ from xformer_kit.objective import (
     blank_ids,
 )
 from xformer_kit.registry import Fault, config_error, in_range, suggestion
+from xformer_kit.tensors.tokens import Tokens
 
 SUMMARY = "<cls>"
 

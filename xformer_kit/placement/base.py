@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Fault, Options, Registry, Unused
 from xformer_kit.tensors import Statement, Within
+from xformer_kit.tensors.tokens import Tokens
 
 State = tuple[Tensor, ...]  # tensors of the residual stream, each (b, t, dim)
 Sublayer = Callable[[Tensor], Tensor]  # a sublayer as a function of its input only

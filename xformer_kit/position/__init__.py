@@ -1,6 +1,5 @@
 """Position encodings. A position acts at one or several of four places; see `position/base.py`."""
 
-from xformer_kit.model.tokens import scaled_products
 from xformer_kit.position.absolute import LearnedPosition, Sinusoidal
 from xformer_kit.position.base import (
     POSITIONS,
@@ -18,6 +17,7 @@ from xformer_kit.position.content import (
 from xformer_kit.position.relative import T5, Alibi, at_least_fp32
 from xformer_kit.position.rotary import Rotary, RotaryTables, odd_channel_fault
 from xformer_kit.position.scaling import SCALINGS
+from xformer_kit.tensors.tokens import scaled_products
 
 __all__ = [
     "POSITIONS",

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.model.tokens import AttentionContext, Tokens, scaled_products
 from xformer_kit.registry import Context, Fault, Options, Registry
 from xformer_kit.registry.traits import PositionTraits
+from xformer_kit.tensors.tokens import AttentionContext, Tokens, scaled_products
 
 PLACES = ("embed", "rotate", "rotate_key", "bias", "scores")
 

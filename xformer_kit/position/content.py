@@ -5,10 +5,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.model.tokens import AttentionContext, expand_heads, scaled_products
 from xformer_kit.position.base import POSITIONS, Position, SinusoidPosition, positions_are_slots
 from xformer_kit.registry import Fault, at_least
 from xformer_kit.tensors import Within, embedding, hidden, vector
+from xformer_kit.tensors.tokens import AttentionContext, expand_heads, scaled_products
 
 
 def token_distances(context: AttentionContext) -> Tensor:

@@ -6,10 +6,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.position.base import POSITIONS, Position
 from xformer_kit.registry import Fault, Unused, above, at_least
 from xformer_kit.tensors import embedding
+from xformer_kit.tensors.tokens import Tokens
 
 
 def at_least_fp32(x: Tensor) -> Tensor:

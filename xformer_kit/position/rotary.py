@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.position.base import POSITIONS, Position
 from xformer_kit.position.scaling import NO_SCALING, Scaling
 from xformer_kit.registry import (
@@ -20,6 +19,7 @@ from xformer_kit.registry import (
     at_least,
     nearest_values,
 )
+from xformer_kit.tensors.tokens import Tokens
 
 Table = tuple[Tensor, Tensor]
 

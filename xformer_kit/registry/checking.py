@@ -6,13 +6,13 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from xformer_kit.registry.command_lines import override_text
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.fault import ConfigError, Fault, Faults, format_value
 from xformer_kit.registry.messages import Options, UnknownValueError
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import REQUIRED, mismatch, to_plain
 from xformer_kit.registry.other_options import unknown_option
+from xformer_kit.text.command_lines import override_text
 
 if TYPE_CHECKING:
     from xformer_kit.registry.registry import Registry

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from xformer_kit.registry.printable import printable
+from xformer_kit.text.printable import printable
 
 
 def format_value(value: Any) -> str:

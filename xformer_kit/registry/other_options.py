@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from xformer_kit.registry.command_lines import for_shell, override_text
 from xformer_kit.registry.fault import Fault, format_value
 from xformer_kit.registry.messages import SYNONYMS, alternatives, did_you_mean, nearest
 from xformer_kit.registry.metric_names import our_name
@@ -15,6 +14,7 @@ from xformer_kit.registry.other_libraries import (
     RECOMPUTED,
     WITHOUT_OPTION,
 )
+from xformer_kit.text.command_lines import for_shell, override_text
 
 Choices = Mapping[str, list[str]]  # group -> its names
 COLUMNS = {"data.text", "data.label", "data.source", "data.target"}  # of a file with columns

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from xformer_kit.files.user_modules import PREFIX
 from xformer_kit.registry.checking import node_faults, with_needed
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.entries import Broken, InnerNode, Option
@@ -35,7 +36,6 @@ from xformer_kit.registry.option_types import (
 from xformer_kit.registry.other_names import Alias, OtherNames
 from xformer_kit.registry.schema import read_options
 from xformer_kit.registry.signature import option_groups, parameters
-from xformer_kit.registry.user_modules import PREFIX
 from xformer_kit.registry.zoo import zoo_modules
 
 P = TypeVar("P")

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from xformer_kit.registry.command_lines import for_shell, train
+from xformer_kit.text.command_lines import for_shell, train
 
 INTERNAL = {"hydra.sweep.dir", "hydra/sweeper", "hydra.mode"}  # set by the study itself
 

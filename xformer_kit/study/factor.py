@@ -17,9 +17,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from xformer_kit.registry import Context, Fault, format_value, suggestion
-from xformer_kit.registry.command_lines import override_text
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import SETTINGS, FactorRange
+from xformer_kit.text.command_lines import override_text
 
 Levels = dict[str, str]  # factor -> label of its level
 BASELINE = "baseline"  # label of a baseline level that is a mapping of overrides

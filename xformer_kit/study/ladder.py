@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault, above, independent_check
-from xformer_kit.registry.command_lines import override_text
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
 from xformer_kit.study.metric import metric
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.scaling import min_sizes
+from xformer_kit.text.command_lines import override_text
 
 STEPS_KEY = "trainer.max_steps"  # the key that sets a rung's number of tokens
 

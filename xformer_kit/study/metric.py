@@ -93,8 +93,8 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
     `higher_is_better` is set, whether higher is better. Raises ConfigError if neither does.
     """
     # It imports torch, which the help of commands must not.
-    from xformer_kit.config.metric_direction import registered_direction
-    from xformer_kit.config.metrics import METRICS
+    from xformer_kit.config.options.metric_direction import registered_direction
+    from xformer_kit.config.options.metrics import METRICS
 
     last, word = name.rpartition("/")[2], metric_word(name)
     if higher_is_better is None:

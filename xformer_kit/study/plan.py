@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 
 from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean, format_value
-from xformer_kit.registry.command_lines import override_text
 from xformer_kit.study import claim
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.factor import Factors, Levels
 from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.settings import seeds
 from xformer_kit.study.study_node import label, levels_of
+from xformer_kit.text.command_lines import override_text
 
 # overrides -> the config, and its faults
 Compose = Callable[[list[str]], tuple[Config, list[Fault]]]

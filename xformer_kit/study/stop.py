@@ -20,9 +20,9 @@ from typing import Any
 
 from xformer_kit.study.claim import expectations
 from xformer_kit.study.metric import Metric, format_p
-from xformer_kit.study.report.variants import variant_results
 from xformer_kit.study.results import Outcome, Results
 from xformer_kit.study.statistics import PairedDifference, one_sided_p, paired_difference
+from xformer_kit.study.variants import variant_results
 
 FINAL_STATUSES = ("finished", "diverged", "failed")  # final statuses
 

@@ -19,9 +19,9 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any
 
-from xformer_kit.config.callbacks import only_observes
-from xformer_kit.config.metric_direction import registered_direction
-from xformer_kit.config.result_names import result_names
+from xformer_kit.config.faults.result_names import result_names
+from xformer_kit.config.options.callbacks import only_observes
+from xformer_kit.config.options.metric_direction import registered_direction
 from xformer_kit.registry import (
     ConfigError,
     Context,

@@ -8,7 +8,7 @@ from tasks.logging.run_logger import OfRun, RunLogger
 from tasks.run.start import start_run
 from tests.tasks.csv_rows import rows
 from tests.user_components import forget_user_components
-from xformer_kit.config.callbacks import CALLBACKS
+from xformer_kit.config.options.callbacks import CALLBACKS
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 import torch
 
 from tasks.run.resume import resume_run
-from xformer_kit.model.api import load as load_trained
+from xformer_kit.api import load as load_trained
 
 
 def state(folder, name="last"):

@@ -13,17 +13,17 @@ from tasks.callbacks.norms import NormsLog
 from tasks.callbacks.profile import Profile
 from tasks.logging.loggers import Loggers
 from tasks.logging.wandb_logger import WandbRunLogger
-from tasks.module import Task
+from tasks.modules.module import Task
 from tasks.run.start import start_run
 from tests.tasks.command_lines import output
 from tests.train_processes import SMALL_DECODER
 from xformer_kit import compose
+from xformer_kit.api import load
 from xformer_kit.config import config_hash
-from xformer_kit.config.callbacks import Norms as Options
+from xformer_kit.config.options.callbacks import Norms as Options
 from xformer_kit.inspect.attention_plots import plot_bias, plot_mask
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import build_tiny_model, default_config
-from xformer_kit.model.api import load
 
 OBSERVED = (
     "callbacks.norms.every=5",

@@ -11,7 +11,7 @@ from refusals import refused
 
 from tasks.callbacks.monitored import MonitoredMetrics
 from tasks.callbacks.stopping import SignalStop
-from tasks.run import checkpoints
+from tasks.checkpoints import checkpoints
 from tasks.run.resume import resume_run
 from tests.test_resume import same
 from xformer_kit import compose

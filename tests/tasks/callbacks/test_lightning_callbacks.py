@@ -9,7 +9,7 @@ from lightning.pytorch import callbacks
 
 from tasks.callbacks import user_callbacks
 from tasks.callbacks.stopping import SignalStop
-from tasks.run import checkpoints
+from tasks.checkpoints import checkpoints
 from tasks.run.resume import resume_run
 from tests.tasks.csv_rows import rows
 
@@ -18,7 +18,7 @@ import json
 from pathlib import Path
 
 from lightning.pytorch import Callback, callbacks
-from xformer_kit.config.callbacks import CALLBACKS
+from xformer_kit.config.options.callbacks import CALLBACKS
 
 
 @CALLBACKS.register("early")

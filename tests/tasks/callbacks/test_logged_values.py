@@ -12,13 +12,13 @@ from tasks.logging.run_logger import OfRun
 from tasks.logging.summary import final_metrics
 from tasks.run.resume import resume_run
 from tests.tasks.csv_rows import rows
-from xformer_kit.config.callbacks import CALLBACKS
+from xformer_kit.config.options.callbacks import CALLBACKS
 
 FILE = """
 from pathlib import Path
 
 from lightning.pytorch import Callback, callbacks
-from xformer_kit.config.callbacks import CALLBACKS
+from xformer_kit.config.options.callbacks import CALLBACKS
 
 
 @CALLBACKS.register("rate")

@@ -4,7 +4,7 @@ import pytest
 from lightning.pytorch import callbacks
 
 from tasks.callbacks import user_callbacks
-from xformer_kit.config.callbacks import CALLBACKS
+from xformer_kit.config.options.callbacks import CALLBACKS
 from xformer_kit.registry import ConfigError
 
 

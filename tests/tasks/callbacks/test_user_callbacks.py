@@ -10,13 +10,13 @@ import pytest
 from refusals import refused
 
 from tasks.callbacks import user_callbacks
-from tasks.run import checkpoints
+from tasks.checkpoints import checkpoints
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from tests.user_components import forget_user_components
 from xformer_kit import compose
 from xformer_kit.config import preflight, read_config
-from xformer_kit.config.callbacks import CALLBACKS
+from xformer_kit.config.options.callbacks import CALLBACKS
 from xformer_kit.registry import ConfigError
 
 MINE = '''
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
-from xformer_kit.config.callbacks import CALLBACKS
+from xformer_kit.config.options.callbacks import CALLBACKS
 from xformer_kit.registry import at_least
 
 

@@ -165,7 +165,9 @@ def test_plot_bias_of_a_model_too_large_for_this_machine_has_one_message(
 ):
     """plot bias initializes the weights; plot mask does not."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("xformer_kit.config.size._memory", lambda trainer: (2**30, "this machine"))
+    monkeypatch.setattr(
+        "xformer_kit.config.faults.size._memory", lambda trainer: (2**30, "this machine")
+    )
     assert (
         main(
             ["plot", "bias", "position=t5", "model.dim=25600", "attn.heads=160", "model.layers=128"]

@@ -10,7 +10,7 @@ import pytest
 from tasks.cli.find_lr import smooth, steepest
 from tests.tasks.command_lines import TINY, fault, output
 from xformer_kit.config import compose, read_config
-from xformer_kit.config.to_overrides import to_overrides
+from xformer_kit.config.line.to_overrides import to_overrides
 
 RATES = [10.0**exponent for exponent in range(-6, 1)]
 

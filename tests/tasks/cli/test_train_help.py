@@ -9,7 +9,7 @@ import pytest
 from tasks.cli.train_help import _choices, train_help
 from xformer_kit import compose
 from xformer_kit.config import GROUPS
-from xformer_kit.config.composition import choices
+from xformer_kit.config.line.composition import choices
 from xformer_kit.inspect.components import FIRST, in_order
 from xformer_kit.registry import ConfigError
 

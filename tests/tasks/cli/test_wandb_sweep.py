@@ -13,7 +13,7 @@ from tasks.cli import main
 from tasks.cli.wandb_sweep import NAME, combinations, export_sweep
 from tests.tasks.command_lines import fault
 from xformer_kit.config import compose, preflight
-from xformer_kit.config.composition import choices
+from xformer_kit.config.line.composition import choices
 from xformer_kit.study.plan import variants
 from xformer_kit.study.study_node import complete
 

@@ -1,7 +1,7 @@
 import logging
 
 from tasks.logging.csv_log import CsvLog
-from xformer_kit.registry.saved_files import read_columns, read_table
+from xformer_kit.files.saved_files import read_columns, read_table
 
 
 def lines(path) -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from tasks.logging.loggers import create_loggers
-from xformer_kit.registry.saved_files import read_columns
+from xformer_kit.files.saved_files import read_columns
 
 pytest.importorskip("mlflow")
 

@@ -6,8 +6,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from tasks.evaluation import Sample
 from tasks.logging.summary import _print_sample
+from tasks.modules.evaluation import Sample
 
 # Line breaks of every kind, control, private and unassigned code points, and wide characters.
 CHARACTERS = "ab \n\r\t\x0b\x1b\x85\u2028\u202e\ufffd\ue000\U000e0fff漢é"

@@ -8,7 +8,7 @@ import pytest
 from tasks.logging import summary, sweep_table
 from tasks.run import hydra_app
 from xformer_kit.config import config_yaml
-from xformer_kit.config.checked_line import CommandLine
+from xformer_kit.config.line.checked_line import CommandLine
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from xformer_kit.registry.saved_files import read_columns
+from xformer_kit.files.saved_files import read_columns
 
 pytest.importorskip("tensorboard")
 

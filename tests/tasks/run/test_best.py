@@ -13,11 +13,11 @@ import torch
 
 from tasks.callbacks.monitored import Ranking
 from tasks.callbacks.stopping import Deadline
-from tasks.run import checkpoints
+from tasks.checkpoints import checkpoints
 from tasks.run.resume import resume_run
-from xformer_kit.config.metric_direction import mode_of
-from xformer_kit.config.metrics import METRICS
-from xformer_kit.model.api import load
+from xformer_kit.api import load
+from xformer_kit.config.options.metric_direction import mode_of
+from xformer_kit.config.options.metrics import METRICS
 from xformer_kit.registry.metric_names import metric_word
 
 FALLING_THEN_RISING_LOSS = [

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tasks.evaluation import EvaluatedTask
+from tasks.modules.evaluation import EvaluatedTask
 from tasks.run import training_process
 from xformer_kit.data.batch import num_rows
 from xformer_kit.model.compiling import compile_blocks

@@ -17,8 +17,8 @@ from tasks.study.collect import results
 from tasks.study.progress import progress
 from tests.tasks.command_lines import fault, output
 from tests.tasks.test_study_commands import data, home, pool, study_home  # noqa: F401
+from xformer_kit.files.saved_files import read_object
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study import stop
 from xformer_kit.study.report.content import content
 

@@ -8,10 +8,11 @@ import pytest
 import yaml
 from train_processes import rank_environments
 
-from tasks.run import processes, ranks, start, train
-from tasks.run.exit_codes import NoRun
+from tasks.process import processes, ranks
+from tasks.process.exit_codes import NoRun
+from tasks.process.job import Job
+from tasks.run import start, train
 from tasks.run.hydra_app import claim_directory
-from tasks.run.job import Job
 from tasks.run.start import start_run
 from tasks.run.train import train_run
 from xformer_kit import compose

@@ -11,22 +11,23 @@ from pathlib import Path
 import pytest
 import torch
 
+from tasks.checkpoints import checkpoints
 from tasks.cli import main
 from tasks.cli.comparison import compare_runs
+from tasks.generation.translation import read_lines
 from tasks.logging import summary
-from tasks.run import checkpoints, processes
-from tasks.run.exit_codes import NONFINITE, NoRun
-from tasks.run.generation.translation import read_lines
+from tasks.process import processes
+from tasks.process.exit_codes import NONFINITE, NoRun
 from tasks.run.new_directory import check_new_directory
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from tasks.study import state
 from tests.tasks.command_lines import fault, output
+from xformer_kit.checkpoint import DamagedError, read
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.data.tokenizer import load_tokenizer
-from xformer_kit.model.checkpoint import DamagedError, read
+from xformer_kit.files.saved_files import IN_PLACE, check_stays_inside, read_columns
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.saved_files import IN_PLACE, check_stays_inside, read_columns
 
 
 def contents(folder):
@@ -48,7 +49,7 @@ def run(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
-        patch.setattr("tasks.language_modeling.GENERATED_TOKENS", 8)
+        patch.setattr("tasks.modules.language_modeling.GENERATED_TOKENS", 8)
         config = compose([*words, f"data.path={text_file(tmp_path_factory)}"])
         assert start_run(config, home / "run") == 0
     return home / "run"

@@ -6,8 +6,8 @@ from unittest import mock
 import pytest
 import torch
 
-from tasks.module import Task
-from tasks.run.exit_codes import Ended
+from tasks.modules.module import Task
+from tasks.process.exit_codes import Ended
 from tasks.run.resume import resume_run
 from tests.test_resume import same, state
 from xformer_kit import ConfigError, build, compose

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from tasks.logging import summary
-from tasks.run.exit_codes import Ended
+from tasks.process.exit_codes import Ended
 from tasks.run.resume import resume_run
 from tests.messages import messages
 from tests.tasks.run.test_saved_runs import contents
 from tests.test_resume import same, state
 from xformer_kit import ConfigError, compose, load
 from xformer_kit.config import config_hash, preflight
-from xformer_kit.config.init_from import source_faults
+from xformer_kit.config.saved.init_from import source_faults
 
 SHORT = ["trainer.max_steps=2", "trainer.val_every=null", "trainer.checkpoint_every=null"]
 
@@ -32,7 +32,7 @@ def test_a_run_starts_from_the_weights_of_another_and_records_it(begin, monkeypa
         raise Ended("stopped")
 
     with monkeypatch.context() as context:
-        context.setattr("tasks.module.Task.on_fit_start", keep)
+        context.setattr("tasks.modules.module.Task.on_fit_start", keep)
         code, stopped = begin("new", f"init_from={run}", vocabulary, *SHORT)
     assert code == 1
     assert same(taken, load(run).state_dict())  # the averaged weights, as every command loads them
@@ -54,7 +54,7 @@ def test_a_run_that_begins_again_from_other_weights_is_refused(begin, monkeypatc
         raise Ended("stopped")
 
     with monkeypatch.context() as context:
-        context.setattr("tasks.module.Task.on_fit_start", stop)
+        context.setattr("tasks.modules.module.Task.on_fit_start", stop)
         _, stopped = begin("new", f"init_from={run}", *SHORT)
     best = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
     best["state_dict"]["embed.weight"] += 1

@@ -17,7 +17,7 @@ import tasks
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from xformer_kit import compose
-from xformer_kit.model.api import load
+from xformer_kit.api import load
 
 pytestmark = pytest.mark.extended
 

@@ -7,7 +7,7 @@ import torch
 
 from tasks.run.resume import resume_run
 from tests.test_resume import same, state
-from xformer_kit.model.api import load
+from xformer_kit.api import load
 
 pytestmark = pytest.mark.extended
 LORA = ["lora.rank=2", "lora.alpha=6", "lora.dropout=0.1", "schedule=constant"]

@@ -12,13 +12,13 @@ from unittest import mock
 import pytest
 import torch
 
+from tasks.checkpoints.checkpoints import newest
 from tasks.cli import main
 from tasks.cli.reproduction import compared_values, differences, notes, train_lines
 from tasks.logging import summary
-from tasks.module import Task
+from tasks.modules.module import Task
+from tasks.process.exit_codes import Ended
 from tasks.run import prolonged
-from tasks.run.checkpoints import newest
-from tasks.run.exit_codes import Ended
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from tests.tasks.conftest import TINY

@@ -10,9 +10,9 @@ import pytest
 
 from tasks import cli
 from tasks.logging import sweep_table
+from tasks.process.exit_codes import Ended
+from tasks.process.job import Job
 from tasks.run import train, worker
-from tasks.run.exit_codes import Ended
-from tasks.run.job import Job
 from tasks.run.new_directory import LOCK
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run

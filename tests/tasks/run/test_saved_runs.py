@@ -16,7 +16,7 @@ from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from tests.tasks.conftest import TINY
 from xformer_kit import ConfigError, compose, load
-from xformer_kit.registry import command_lines
+from xformer_kit.text import command_lines
 
 pytestmark = pytest.mark.extended
 
@@ -108,10 +108,14 @@ def test_sizes_beyond_any_machine_are_refused_by_all_commands(begin, capsys, com
 
 def test_weights_larger_than_the_memory_are_not_built(begin, monkeypatch):
     _, folder = begin("run", "trainer.max_steps=1")
-    monkeypatch.setattr("xformer_kit.config.size._memory", lambda trainer: (2**20, "this machine"))
-    monkeypatch.setattr("xformer_kit.config.size._may_be_large", lambda config: True)
+    monkeypatch.setattr(
+        "xformer_kit.config.faults.size._memory", lambda trainer: (2**20, "this machine")
+    )
+    monkeypatch.setattr("xformer_kit.config.faults.size._may_be_large", lambda config: True)
     load(folder)  # some 46 KB
-    monkeypatch.setattr("xformer_kit.config.size._memory", lambda trainer: (2**12, "this machine"))
+    monkeypatch.setattr(
+        "xformer_kit.config.faults.size._memory", lambda trainer: (2**12, "this machine")
+    )
     with pytest.raises(
         ConfigError, match=r"model: its weights need about 0 GiB, and this machine has 0 GiB"
     ):

@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from tasks.evaluation import EvaluatedTask
+from tasks.modules.evaluation import EvaluatedTask
 from tasks.run import hydra_app, train
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from xformer_kit.config import preflight
-from xformer_kit.config.machine import run_faults
+from xformer_kit.config.faults.machine import run_faults
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import config_error
 
@@ -345,8 +345,8 @@ def test_a_short_run_is_profiled_from_its_middle(begin, capsys):
 
 
 def test_an_error_while_a_signal_ends_the_run_does_not_hide_the_signal(begin, monkeypatch):
-    from tasks.data import DataModule
-    from tasks.run.exit_codes import StoppedBySignal
+    from tasks.modules.data import DataModule
+    from tasks.process.exit_codes import StoppedBySignal
 
     def fail(self, *_):
         try:

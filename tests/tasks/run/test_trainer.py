@@ -4,7 +4,7 @@ import pytest
 from lightning.pytorch import Trainer
 
 from tests.messages import messages
-from xformer_kit.config import trainer_schema
+from xformer_kit.config.options import trainer_schema
 
 
 def test_every_argument_of_lightnings_trainer_is_an_option_or_has_a_replacement():

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tasks.evaluation import Sample
 from tasks.logging import summary
+from tasks.modules.evaluation import Sample
 from tasks.run.checks import data_notes, mask_notes
 from tasks.run.start import start_run
 from tests.data.tokenizer.tokenizer_forms import built
@@ -16,7 +16,7 @@ from tests.user_components import forget_user_components
 from xformer_kit import load
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.data import prepare
-from xformer_kit.registry.saved_files import read_columns
+from xformer_kit.files.saved_files import read_columns
 from xformer_kit.study.report.numbers import compact
 from xformer_kit.study.run_key import run_key
 

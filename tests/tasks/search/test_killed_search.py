@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.run.exit_codes import PRUNED
+from tasks.process.exit_codes import PRUNED
 from tests.forked_train import ForkedTrain
 from tests.train_processes import environment
 

@@ -8,7 +8,7 @@ import pytest
 
 from tasks.callbacks.pruning import Pruning
 from tasks.logging import summary
-from tasks.run.exit_codes import PRUNED, Pruned
+from tasks.process.exit_codes import PRUNED, Pruned
 from tasks.study import state
 from tasks.study.storage import trial_of
 from tests.tasks.search.simulated_study import SimulatedStudy

@@ -7,8 +7,8 @@ from torch.testing import assert_close
 from x_attention import DIM, HEAD_DIM, HEADS, LENGTH, ours, peer, run, state_of, theirs, x
 
 from xformer_kit.laws import LAWS, tiny_config
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import Tokens
 
 
 @torch.no_grad()

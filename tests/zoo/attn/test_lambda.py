@@ -6,7 +6,7 @@ from refusals import refusals
 from torch.testing import assert_close
 
 from tests.attentions import HEADS, SHORT, WIDE, model_of, past, short_layer
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 
 @torch.no_grad()

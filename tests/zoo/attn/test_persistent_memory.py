@@ -11,8 +11,8 @@ from xformer_kit.kernel import Reference, expand_heads
 from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.tiny_composition import Composition
 from xformer_kit.mask import Causal
-from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 from xformer_kit.zoo.attn.persistent_memory import PersistentMemory
 
 FUSED = PersistentMemory.fused

@@ -11,7 +11,7 @@ from xformer_kit import ConfigError
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.tiny_composition import LENGTH
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 from xformer_kit.zoo.attn._whole_text import text_rows
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -7,7 +7,7 @@ from xformer_kit.mask import (
     Causal,
     matrix,
 )
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 from xformer_kit.zoo.mask.random_blocks import RandomBlocks
 
 

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
+from xformer_kit.tensors.tokens import UNKNOWN
 
 DIM, GROUPS = 7, 4
 X = torch.randn(2, 3, DIM, generator=torch.Generator().manual_seed(3), dtype=torch.float64)

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from tests.zoo.placement.placement_groups import LAYERS, X, placements, through
-from xformer_kit.model.tokens import UNKNOWN
+from xformer_kit.tensors.tokens import UNKNOWN
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from tests.messages import messages
 from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.tiny_composition import Composition, build_tiny_model
-from xformer_kit.model.tokens import UNKNOWN
+from xformer_kit.tensors.tokens import UNKNOWN
 
 Y = X.roll(1, 0).flip(-1)
 

@@ -10,8 +10,8 @@ from torch.testing import assert_close
 
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import build_tiny_model
-from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
+from xformer_kit.tensors.tokens import UNKNOWN
 
 
 def gated(p, x, y):

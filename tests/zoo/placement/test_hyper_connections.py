@@ -7,8 +7,8 @@ from torch.testing import assert_close
 
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import Composition, build_tiny_model
-from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.optim import parameter_groups
+from xformer_kit.tensors.tokens import UNKNOWN
 from xformer_kit.zoo.placement.hyper_connections import doubly_stochastic
 
 

@@ -6,8 +6,8 @@ from placements import DIM, F, G, X, random_placement
 from torch.testing import assert_close
 
 from xformer_kit import compose
-from xformer_kit.model.tokens import UNKNOWN, Tokens
 from xformer_kit.registry import ConfigError
+from xformer_kit.tensors.tokens import UNKNOWN, Tokens
 from xformer_kit.zoo.placement.mv_split import text_mean
 
 

@@ -5,7 +5,7 @@ import torch
 from placements import DIM, F, G, X, random_placement
 from torch.testing import assert_close
 
-from xformer_kit.model.tokens import UNKNOWN
+from xformer_kit.tensors.tokens import UNKNOWN
 from xformer_kit.zoo.placement.orthogonal import orthogonal_part
 
 

@@ -3,7 +3,7 @@
 from placements import F, G, X, random_placement
 from torch.testing import assert_close
 
-from xformer_kit.model.tokens import UNKNOWN
+from xformer_kit.tensors.tokens import UNKNOWN
 
 Y = X.roll(1, 0).flip(-1)
 

@@ -3,8 +3,8 @@
 import torch
 from placements import F, G, X, equations
 
-from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
+from xformer_kit.tensors.tokens import UNKNOWN
 
 EQUATIONS = {
     "rezero": (

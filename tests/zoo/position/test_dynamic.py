@@ -9,8 +9,8 @@ from tests.messages import messages
 from xformer_kit.kernel.base import bias
 from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.tiny_composition import Composition
-from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
 HEADS, DIM = 3, 20
 

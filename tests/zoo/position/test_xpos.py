@@ -5,8 +5,8 @@ import os
 import pytest
 import torch
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
+from xformer_kit.tensors.tokens import Tokens
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

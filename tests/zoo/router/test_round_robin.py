@@ -3,7 +3,7 @@
 import torch
 
 from xformer_kit.ffn import ROUTERS
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.tensors.tokens import Tokens
 
 
 def test_experts_in_turn_by_eye():

@@ -9,7 +9,7 @@ from typing import Any
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, PairCorpus, TextPairs
 from xformer_kit.registry import ConfigError, config_error
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.text.user_path import user_path
 
 FILES = {"train": ("train",), "valid": ("dev",), "test": ("test",), "gen": ("gen", "gen.2020")}
 DOWNLOAD = "https://github.com/najoungkim/COGS, directory data"

@@ -9,7 +9,7 @@ from xformer_kit.data.corpus.base import CORPORA, missing_package
 from xformer_kit.data.corpus.records import ENTRIES_PER_BATCH, Entry, Records
 from xformer_kit.registry import Fault, suggestion
 from xformer_kit.registry.messages import one_line
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.text.user_path import user_path
 
 # Names of known data sets -> the options of data=hub that read them.
 DATA_SETS = {

@@ -13,10 +13,10 @@ from pathlib import Path
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
 from xformer_kit.data.tokenizer.library import LibraryTokenizer, parse_tokenizer
 from xformer_kit.data.tokenizer.saved import KEYS, load_tokenizer
+from xformer_kit.files.saved_files import readable
 from xformer_kit.registry import ConfigError, Fault, config_error
 from xformer_kit.registry.messages import one_line
-from xformer_kit.registry.saved_files import readable
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.text.user_path import user_path
 
 FILE = "tokenizer.json"
 # Model -> its name on the hub, and the tokenizer of this package of the same kind.

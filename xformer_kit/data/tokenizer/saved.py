@@ -9,9 +9,9 @@ from pathlib import Path
 
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
+from xformer_kit.files.saved_files import readable
 from xformer_kit.registry import ConfigError, config_error, did_you_mean
 from xformer_kit.registry.messages import one_line
-from xformer_kit.registry.saved_files import readable
 
 KEYS = ("tokenizer", "state")
 # of a tokenizer.json of the library `tokenizers`

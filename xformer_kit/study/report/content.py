@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from xformer_kit.registry.printable import printable
 from xformer_kit.study import factorial, stop
 from xformer_kit.study.answer import answer, effect_sentences, missing_runs
 from xformer_kit.study.claim import Claim, evaluate
@@ -31,9 +30,10 @@ from xformer_kit.study.report.search import (
     search_summary,
 )
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric, secondary_metrics
-from xformer_kit.study.report.variants import VariantResult, variant_results
 from xformer_kit.study.results import STATUS_NAMES, Results, rung_name, title
 from xformer_kit.study.statistics import Band, holm
+from xformer_kit.study.variants import VariantResult, variant_results
+from xformer_kit.text.printable import printable
 
 CROSSED = ("factorial", "fractional", "pairs")  # designs that combine factors
 

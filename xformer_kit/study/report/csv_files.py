@@ -4,12 +4,12 @@ import csv
 import io
 from typing import Any
 
-from xformer_kit.registry.printable import cell
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.laws import Laws, VariantLaw
-from xformer_kit.study.report.variants import MEASURED, PLANNED, VariantResult, metric_names
 from xformer_kit.study.results import Results
 from xformer_kit.study.statistics import PairedDifference
+from xformer_kit.study.variants import MEASURED, PLANNED, VariantResult, metric_names
+from xformer_kit.text.printable import cell
 
 MEASURES = (*MEASURED, "flops_per_token")
 

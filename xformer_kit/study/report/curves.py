@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from xformer_kit.study.report.variants import VariantResult
 from xformer_kit.study.results import Outcome, Results
 from xformer_kit.study.statistics import Band, band
+from xformer_kit.study.variants import VariantResult
 
 # Maximum points of a curve; of longer ones, neighbours are averaged. A training loss is that of one
 # batch, so it is smoothed more.

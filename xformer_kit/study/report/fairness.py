@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from xformer_kit.study.budget import COST_NAMES
 from xformer_kit.study.report.numbers import percent
-from xformer_kit.study.report.variants import VariantResult
 from xformer_kit.study.results import Outcome, Results
+from xformer_kit.study.variants import VariantResult
 
 TIME_TOLERANCE = 0.1  # relative differences in time up to this are not reported
 

@@ -10,10 +10,10 @@ from xformer_kit.study.ladder import law_axis
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.report.numbers import compact
-from xformer_kit.study.report.variants import VariantResult, variant_results
 from xformer_kit.study.results import Results, rung_name
 from xformer_kit.study.scaling import Law, Optimum, Point, fit
 from xformer_kit.study.statistics import Estimate, Interval, magnitude
+from xformer_kit.study.variants import VariantResult, variant_results
 
 RESAMPLES = 400
 

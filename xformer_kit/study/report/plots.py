@@ -26,8 +26,8 @@ from xformer_kit.study.report.style import (
     wrap_name,
 )
 from xformer_kit.study.report.tables import OUTCOMES
-from xformer_kit.study.report.variants import VariantResult
 from xformer_kit.study.statistics import Band, Interval
+from xformer_kit.study.variants import VariantResult
 
 
 def forest(content: Content) -> Iterator[Figure]:

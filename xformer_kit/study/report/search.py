@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.nodes import Node
-from xformer_kit.study.report.variants import VariantResult
 from xformer_kit.study.results import Results
+from xformer_kit.study.variants import VariantResult
 
 STATUSES = ("finished", "pruned", "diverged", "failed", "running")
 CAUTION = (

@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 
 from xformer_kit.study.metric import Metric, metric
-from xformer_kit.study.report.variants import MEASURED, VariantResult, metric_names, require_metric
 from xformer_kit.study.results import Results
 from xformer_kit.study.statistics import Interval, PairedDifference, interval, paired_difference
+from xformer_kit.study.variants import MEASURED, VariantResult, metric_names, require_metric
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from xformer_kit.inspect.style import COLOURS, FAINT, LINES, MARKERS
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import Figure
-from xformer_kit.study.report.variants import VariantResult
+from xformer_kit.study.variants import VariantResult
 
 MAX_STYLES = len(COLOURS)  # variants with a style of their own
 NAME_WIDTH = 24  # characters per line of a variant's name

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import Attention, Cache
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Context, Fault, alternatives
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
 
 class TextRows(NamedTuple):

@@ -15,9 +15,9 @@ from xformer_kit.attention import (
     WeightOptions,
 )
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import Fault, above
 from xformer_kit.tensors import vector
+from xformer_kit.tensors.tokens import scaled_to_unit
 
 
 class CosineScale(nn.Module):

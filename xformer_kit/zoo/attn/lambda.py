@@ -14,10 +14,10 @@ from xformer_kit.attention import (
     no_autocast,
     to_fp32,
 )
-from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.position import positions_are_slots
 from xformer_kit.registry import Fault, above, at_least
 from xformer_kit.tensors import hidden, vector
+from xformer_kit.tensors.tokens import AttentionContext
 
 # powers of e between the largest factor and the largest number, for products with queries and
 # gradients

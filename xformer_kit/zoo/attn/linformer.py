@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from xformer_kit.attention import ATTENTIONS, KeyValueCache, check_heads, head_channels
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import above, at_least, in_range
 from xformer_kit.tensors import hidden, vector
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 from xformer_kit.zoo.attn._whole_text import (
     BREAKS,
     TextRows,

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from xformer_kit.attention import ATTENTIONS, to_fp32
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import Fault
+from xformer_kit.tensors.tokens import scaled_to_unit
 from xformer_kit.zoo.attn._landmarks import LandmarkAttention
 from xformer_kit.zoo.attn._whole_text import BREAKS, all_pairs_context
 

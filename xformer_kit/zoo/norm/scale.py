@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.norm import NORMS
 from xformer_kit.registry import above
 from xformer_kit.tensors import vector
+from xformer_kit.tensors.tokens import scaled_to_unit
 
 
 @NORMS.register("scale", also_called=("scale_norm", "scalenorm"))

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention import no_autocast
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import (
     POSITIONS,
     Position,
@@ -17,6 +16,7 @@ from xformer_kit.position import (
 )
 from xformer_kit.registry import at_least, at_most
 from xformer_kit.tensors import ParameterInfo, Within, hidden
+from xformer_kit.tensors.tokens import Tokens
 from xformer_kit.zoo.position._network import of_heads
 
 

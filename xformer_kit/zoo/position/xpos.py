@@ -4,9 +4,9 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS, Rotary, RotaryTables, odd_channel_fault
 from xformer_kit.registry import above
+from xformer_kit.tensors.tokens import Tokens
 
 
 class XPosTables(NamedTuple):

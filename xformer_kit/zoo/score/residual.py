@@ -6,8 +6,8 @@ from typing import Any
 from torch import Tensor
 
 from xformer_kit.attention import SCORES, Score
-from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Unused
+from xformer_kit.tensors.tokens import AttentionContext
 
 
 @SCORES.register("residual", also_called=("realformer", "residual_attention"))

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.attention import SCORES, KeyValueCache, Score, to_fp32
-from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Fault, config_error
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
 
 class SelectiveCache(KeyValueCache):

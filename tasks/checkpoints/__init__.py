@@ -1,0 +1,1 @@
+"""Checkpoint files of a run."""

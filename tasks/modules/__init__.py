@@ -1,0 +1,1 @@
+"""The Lightning modules and the data module."""

@@ -1,0 +1,1 @@
+"""Checks of a composed config: its components, stacks, data, task, and the machine."""

@@ -1,0 +1,154 @@
+"""Checks of a config against this machine: devices, loader processes, directories, packages."""
+
+import importlib.util
+import os
+from typing import Any
+
+from xformer_kit.config.faults.launcher import has_launcher
+from xformer_kit.config.faults.size import memory_faults
+from xformer_kit.config.options.loggers import as_loggers
+from xformer_kit.kernel import cannot_train_on
+from xformer_kit.plan import provenance_of, stacks
+from xformer_kit.registry import ConfigError, Fault, Faults, Node
+from xformer_kit.text.user_path import user_path
+
+MAX_NAME = 255  # bytes of a file's name
+LOGGER_PACKAGES = {  # any one of them is enough
+    "tensorboard": ("tensorboard", "tensorboardX"),
+    "mlflow": ("mlflow",),
+}
+
+
+def run_faults(config: Node, here: bool = True) -> Faults:
+    """Yields the faults of batches that cannot be split, and of what this machine cannot run, in a
+    config that is valid otherwise; here: whether the run takes place on this machine.
+    """
+    trainer, data = config["trainer"], config["data"]
+    if here:
+        yield from _device_faults(trainer)
+    yield from _batch_faults(
+        trainer, data["batch_size"] if data.get("batch_tokens") is None else None
+    )
+    if not here:
+        return
+    if data.get("cache") is not None and not can_create(data["cache"]):
+        yield Fault(
+            "data.cache",
+            "must be a directory that can be made",
+            got=f"{data['cache']!r}",
+            fix="null is the user's cache.",
+        )
+    most = 4 * (os.cpu_count() or 1)
+    if data["num_workers"] > most:
+        yield Fault(
+            "data.num_workers",
+            f"must be at most 4 per core, {most} here",
+            got=data["num_workers"],
+            fix="Try 2.",
+        )
+    yield from kernel_device_faults(_available(trainer.get("accelerator", "auto"))[0], config)
+    yield from memory_faults(config)
+    yield from missing_loggers(config["logger"])
+
+
+def kernel_device_faults(device: str, config: Node) -> Faults:
+    """Yields the faults of kernels that compute no gradients on a kind of device, in a config that
+    is valid otherwise.
+    """
+    faults: dict[str, Fault] = {}
+    for plan in stacks(config):
+        for block in plan.variants.values():
+            path, name = provenance_of("kernel", block), block.nodes["kernel"]["name"]
+            if name != "auto" and (reason := cannot_train_on(name, device)):
+                faults.setdefault(
+                    path, Fault(path, reason, got=name, fix="Use kernel=auto or kernel=sdpa.")
+                )
+    yield from faults.values()
+
+
+def missing_loggers(node: Any) -> Faults:
+    """Yields the fault of each logger of a valid node `logger` whose package is not installed."""
+    for name in as_loggers(node):
+        packages = LOGGER_PACKAGES.get(name)
+        if packages and not any(map(importlib.util.find_spec, packages)):
+            yield Fault(
+                "logger",
+                f"{name} is not installed",
+                got=f"logger={name}",
+                fix=f"Try pip install {name}, or logger=csv.",
+            )
+
+
+def _available(accelerator: Any) -> tuple[str, int]:
+    """Returns (kind, number of devices) of trainer.accelerator on this machine; -1 on a CPU, whose
+    number of processes is not limited.
+    """
+    import torch
+
+    cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    mps = int(torch.backends.mps.is_available())
+    if accelerator == "auto":
+        accelerator = "cuda" if cuda else "cpu"
+    if accelerator == "gpu":
+        accelerator = "mps" if mps and not cuda else "cuda"
+    return accelerator, {"cuda": cuda, "mps": mps}.get(accelerator, -1)
+
+
+def _device_faults(trainer: Node) -> Faults:
+    """Yields the fault of an accelerator, or of devices, that this machine does not have."""
+    accelerator, devices = trainer.get("accelerator", "auto"), trainer.get("devices", 1)
+    kind, available = _available(accelerator)
+    if available == 0:
+        rule = f"this machine has no {kind} device that torch can use"
+        yield Fault("trainer.accelerator", rule, got=accelerator, fix="Try auto or cpu.")
+        return
+    rule = fix = ""
+    if isinstance(devices, list):
+        if kind == "cpu":
+            rule = "a CPU has no indices"
+            fix = f"Give a number of processes, such as {len(devices)}."
+        elif max(devices) >= available:
+            rule = f"must be indices below {available}, the {kind} devices here"
+    elif str(devices).isdigit() and int(devices) > available > 0:
+        rule = f"must be at most {available}, the {kind} devices here"
+    if rule:
+        yield Fault("trainer.devices", rule, got=devices, fix=fix)
+
+
+def _batch_faults(trainer: Node, batch_size: int | None) -> Faults:
+    """Yields the fault of a global batch that is no multiple of accumulation times devices."""
+    if has_launcher():
+        return  # the launcher sets the number of processes, and the run checks it
+    devices, accumulate = trainer.get("devices", 1), trainer.get("accumulate", "auto")
+    if isinstance(devices, list):
+        count = len(devices)
+    elif str(devices).isdigit():
+        count = int(devices)
+    else:
+        count = max(1, _available(trainer.get("accelerator", "auto"))[1])
+    if batch_size is not None and count > 0:
+        from xformer_kit.data.order import micro_batch_size
+
+        try:
+            micro_batch_size(batch_size, 1 if accumulate == "auto" else accumulate, count)
+        except ConfigError as error:
+            yield from error.faults
+
+
+def can_create(directory: str) -> bool:
+    """Whether a directory exists and is writable, or can be created."""
+    return why_not_created(directory) is None
+
+
+def why_not_created(directory: str) -> str | None:
+    """Returns why a directory cannot be created or written; None if it can."""
+    place = user_path(directory).absolute()
+    if any(len(os.fsencode(name)) > MAX_NAME for name in place.parts):
+        return f"a name has at most {MAX_NAME} bytes"
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        return f"{place.name} is a file"
+    if not os.access(place, os.W_OK) or place.parts[:2] == ("/", "proc"):
+        return f"nothing can be written into {place}"
+    return None

@@ -1,0 +1,1 @@
+"""Hydra's session: config files and registered components, composed by Hydra."""

@@ -1,0 +1,1 @@
+"""The command line: its words, and the configs of the runs that it asks for."""

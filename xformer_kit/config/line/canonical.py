@@ -1,0 +1,145 @@
+"""A composed config in which every component has its own name.
+
+A config may use another name of a component, `position=rope`, `attn=mqa`. Saved configs, names of
+runs and hashes have the own name, and the options that the other name implies.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xformer_kit.config.faults.check import GROUPS, MAPPING_GROUPS
+from xformer_kit.config.options.settings import SETTINGS
+from xformer_kit.config.options.trainer_schema import OPTIONS as TRAINER
+from xformer_kit.plan import KINDS, STACKS
+from xformer_kit.registry import (
+    Fault,
+    Node,
+    Option,
+    Registry,
+    canonical_node,
+    format_value,
+    named_node,
+    whole_number,
+)
+
+PARTS_OF_BLOCK = KINDS | {"cross": KINDS["attn"]}  # keys of a stack, a variant and a sublayer
+
+
+def canonical_config(config: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
+    """Returns (config with own names, faults of options that contradict another name)."""
+    faults: list[Fault] = []
+    config = dict(config)
+    for group, registry in GROUPS.items():
+        if group in config:
+            config[group] = canonical_node(registry, config[group], group, faults)
+    for group, registry in MAPPING_GROUPS.items():
+        if isinstance(node := config.get(group), Mapping):
+            config[group] = _mapping(registry, node, group, faults)
+    if isinstance(model := config.get("model"), Mapping):
+        stacks = {s: _block(model[s], f"model.{s}", faults) for s in STACKS if s in model}
+        config["model"] = {**model, **stacks}
+    return _whole_numbers(config), faults
+
+
+def _whole_numbers(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns the config with integers for whole numbers that are written as floats, in the
+    settings that are no component's options.
+    """
+    nodes = {name: SETTINGS.options(name) for name in SETTINGS if name != "run"}
+    nodes["trainer"] = TRAINER
+    found = _integers(SETTINGS.options("run"), config)
+    for name, options in nodes.items():
+        if isinstance(node := found.get(name), Mapping):
+            found[name] = _integers(options, node)
+    return found
+
+
+def _integers(options: Mapping[str, Option], node: Node) -> dict[str, Any]:
+    return {
+        key: whole_number(options[key].type, value) if key in options else value
+        for key, value in node.items()
+    }
+
+
+def _mapping(registry: Registry, node: Node, path: str, faults: list[Fault]) -> dict[str, Any]:
+    """Returns a node {name: options} with own names. Appends to `faults` each component that the
+    node has twice: under another name, or as the `name` in the options.
+    """
+    found: dict[str, Any] = {}
+    keys: dict[Any, str] = {}  # own name -> key of the node
+    for name, options in node.items():
+        whole = {"name": name, **options} if isinstance(options, Mapping) else name
+        node = canonical_node(registry, whole, f"{path}.{name}", faults)
+        own = node["name"] if isinstance(node, Mapping) else node
+        if options is not None and (first := keys.setdefault(own, name)) != name:
+            rule = f"is the {registry.kind} '{own}', as {path}.{first} is; a run has one of each"
+            fix = "Leave one out, or register a subclass of your own under another name."
+            faults.append(Fault(f"{path}.{name}", rule, fix=fix))
+        found[own] = (
+            {key: value for key, value in node.items() if key != "name"}
+            if isinstance(node, Mapping)
+            else options
+        )
+    return found
+
+
+def _block(node: Any, path: str, faults: list[Fault]) -> Any:
+    """Returns a stack, a variant or a sublayer, with own names in its differences."""
+    if not isinstance(node, Mapping):
+        return node
+    found = _integers(SETTINGS.options("model"), node)  # a stack's own layers
+    for key, value in node.items():
+        at = f"{path}.{key}"
+        if key in PARTS_OF_BLOCK:
+            found[key] = named_node(PARTS_OF_BLOCK[key], value, at, faults)
+            if isinstance(found[key], Mapping):  # of a sublayer: its mask, position and norm
+                found[key] = _block(found[key], at, faults)
+        elif key == "variants" and isinstance(value, Mapping):
+            found[key] = {name: _block(v, f"{at}.{name}", faults) for name, v in value.items()}
+        elif key == "layout":
+            found[key] = _layout(value, at, faults)
+    return found
+
+
+def _layout(node: Any, path: str, faults: list[Fault]) -> Any:
+    """Returns a layout: a list of sublayers, and of lists of parallel ones."""
+    if isinstance(node, (list, tuple)):
+        return [_layout(item, f"{path}[{i}]", faults) for i, item in enumerate(node)]
+    return _block(node, path, faults)
+
+
+def named_over(config: Node, keys: set[str]) -> Iterator[Fault]:
+    """Yields the fault of each group whose file sets only the name of another component, so that
+    the options of the group's choice are left over; keys: those of the command line, which are not
+    examined.
+    """
+    for group, registry in GROUPS.items():
+        node = config.get(group)
+        if (
+            group in keys
+            or not isinstance(node, Mapping)
+            or (name := node.get("name")) not in registry
+        ):
+            continue
+        settings = SETTINGS.options(group) if group in SETTINGS else {}
+        own = registry.options(name).keys() | settings | {"name"}
+        left = {
+            key: v for key, v in node.items() if key not in own and f"{group}.{key}" not in keys
+        }
+        if left and (chosen := _chosen(registry, left)):
+            yield Fault(
+                f"{group}.name",
+                f"is set over the options of '{chosen}'",
+                got=format_value(name),
+                fix=f"Choose it with {group}={name}, in a file with"
+                f" `defaults: [override /{group}: {name}]`.",
+            )
+
+
+def _chosen(registry: Registry, left: Node) -> str | None:
+    """Returns the component of which these options are defaults."""
+    for name in registry.loaded:
+        defaults = registry.defaults(name)
+        if all(key in defaults and defaults[key] == value for key, value in left.items()):
+            return name
+    return None

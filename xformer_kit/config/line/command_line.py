@@ -1,0 +1,285 @@
+"""Checks a whole command line: every job of a sweep is checked before Hydra runs one."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
+from xformer_kit.config.faults.machine import why_not_created
+from xformer_kit.config.hydra.hydra_session import HydraSession, hydra_word
+from xformer_kit.config.line.checked_line import CommandLine
+from xformer_kit.config.line.composition import compose_checked
+from xformer_kit.config.line.config_files import as_list, named_code
+from xformer_kit.config.line.flags import flag_faults, parse_flags
+from xformer_kit.config.line.overrides import (
+    INSTRUCTIONS,
+    contradicted_names,
+    expand,
+    instructions,
+    parse,
+    repeated,
+    runs_here,
+    single_values,
+    sweep_faults,
+)
+from xformer_kit.config.line.resume_line import resume_faults, resumed_length
+from xformer_kit.config.line.study_line import study_line
+from xformer_kit.config.saved.difference import flat
+from xformer_kit.config.saved.identity import config_yaml
+from xformer_kit.config.saved.run_directories import runs_below
+from xformer_kit.registry import ConfigError, Fault, Faults, config_error
+
+MAX_SHOWN = 80  # characters of a directory in a message
+DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir")
+SWEEPER_PARAMS = "hydra.sweeper.params."
+
+
+def preflight(argv: list[str]) -> CommandLine:
+    """Returns the checked command line. Every job of a sweep is checked before Hydra runs one.
+    Raises ConfigError with all faults.
+    """
+    argv = expand(argv)
+    flags = parse_flags(argv)
+    session, overrides, faults = parse(flags.overrides, flags.config_dir)
+    values = instructions(overrides)
+    line = CommandLine(
+        argv=argv,
+        multirun=flags.multirun or _sets_multirun(overrides),
+        components=tuple(as_list(values.get("components"))),
+        resume=values.get("resume"),
+        help=flags.help,
+    )
+    faults += flag_faults(flags)
+    faults += _mode_faults(flags.multirun, overrides)
+    faults += map(_sweeper_params_fault, params := _sweeper_params(overrides))
+    overrides = [o for o in overrides if o not in params]
+    faults += _swept_instruction_faults(overrides)
+    faults += [fault for o in overrides if (fault := _code_fault(o))]
+    overrides = [o for o in overrides if not _code_fault(o)]
+    faults += _directory_faults(overrides, flags.config_dir)
+    overrides = [o for o in overrides if o.key_or_group not in DIRECTORIES or o.value() is not None]
+    faults += repeated(overrides)
+    if line.help:
+        return line
+    if line.resume is not None:
+        faults += resume_faults(line.resume, overrides, flags.config_dir)
+        _raise(faults)
+        line.max_steps = resumed_length(overrides)
+        return line
+    if any(f"{o.key_or_group}.".startswith("study.") for o in overrides) and (
+        study := study_line(line, session, overrides, faults, flags)
+    ):
+        _show_study(study, flags)
+        return study
+    if not line.multirun:
+        faults += sweep_faults(overrides)
+        overrides = single_values(overrides)
+    line.configs = _job_configs(line, session, overrides, faults, flags.config_name)
+    if flags.cfg == "job" and not faults:
+        line.shown = _shown(line.configs[0], flags.package, faults)
+    _raise(faults)
+    line.argv = _hydra_argv(argv, flags.overrides, session, overrides)
+    return line
+
+
+def _job_configs(
+    line: CommandLine,
+    session: HydraSession,
+    overrides: list[Override],
+    faults: list[Fault],
+    name: str | None,
+) -> list[dict[str, Any]]:
+    """Returns the config of each job; appends the faults of the jobs."""
+    twice = {fault.path for fault in repeated(overrides)}
+    jobs = list(_jobs(overrides, faults)) if line.multirun else [overrides]
+    line.jobs = len(jobs)
+    here, line_faults = runs_here(overrides), tuple(faults)
+    composed = [
+        compose_checked(session, job, name, here=here, line_faults=line_faults) for job in jobs
+    ]
+    configs = [config for config, _ in composed]
+    faults += _job_faults(jobs, overrides, [found for _, found in composed], twice)
+    if not faults:
+        faults += _equal_jobs(jobs, overrides, list(map(str, configs)))
+    return configs
+
+
+def _show_study(line: CommandLine, flags: Any) -> None:
+    """Sets what --cfg job prints of a study: its node, and the config from which its variants
+    differ. Raises ConfigError for what only a run can show.
+    """
+    if flags.info or flags.cfg in ("hydra", "all"):
+        flag = f"--info {flags.info}" if flags.info else f"--cfg {flags.cfg}"
+        raise config_error(flag, "is for one run, and a study has several", fix="Try --cfg job.")
+    if flags.cfg and line.compose is not None:
+        config, faults = line.compose([])
+        if not faults:
+            line.shown = _shown({"study": line.study, **config}, flags.package, faults)
+        _raise(faults)
+
+
+def _shown(config: Any, package: str | None, faults: list[Fault]) -> str:
+    """Returns the YAML text of the config that a run saves, or of the part at the path `package`;
+    appends the fault of a path that it lacks.
+    """
+    for key in package.split(".") if package not in (None, "_global_") else ():
+        if not isinstance(config, dict) or key not in config:
+            faults.append(Fault("--package", "the config has no such key", got=package))
+            return ""
+        config = config[key]
+    return config_yaml(config).removesuffix("...\n")  # of a single value
+
+
+def _raise(faults: list[Fault]) -> None:
+    if faults:
+        raise ConfigError(dict.fromkeys(faults))
+
+
+def _hydra_argv(
+    argv: list[str], own: list[str], session: HydraSession, overrides: list[Override]
+) -> list[str]:
+    """Returns the words for hydra.main: -m first and all overrides after the flags, as Hydra
+    requires; the defaults of the task, and lists in place of patterns, before the line's own
+    overrides.
+    """
+    words = {o.input_line: hydra_word(session, o) for o in overrides}
+    multirun = [word for word in argv if word in ("-m", "--multirun")]
+    flags = [word for word in argv if word and word not in (*multirun, *own)]
+    added = [line for line in words if line not in own]
+    return [*multirun, *flags, *(words[word] for word in (*added, *own) if word in words)]
+
+
+def _swept_instruction_faults(overrides: list[Override]) -> Faults:
+    """Yields the fault of each instruction, and of each key of Hydra, that has several values."""
+    for o in overrides:
+        is_hydras = o.key_or_group.startswith(("hydra.", "hydra/"))
+        if (o.key_or_group in INSTRUCTIONS or is_hydras) and o.is_sweep_override():
+            rule = "is one instruction for all jobs, not a choice of a sweep"
+            yield Fault(o.key_or_group, rule, got=o.input_line, fix="Give it one value.")
+
+
+def _sweeper_params(overrides: list[Override]) -> list[Override]:
+    """Returns the overrides with choices for Hydra's own sweeper."""
+    if any(o.key_or_group == "hydra/sweeper" for o in overrides):
+        return []
+    return [o for o in overrides if f"{o.key_or_group}.".startswith(SWEEPER_PARAMS)]
+
+
+def _sweeper_params_fault(override: Override) -> Fault:
+    key, value = override.key_or_group, override.value()
+    option = f"{key}.".removeprefix(SWEEPER_PARAMS).strip(".") or "KEY"
+    text = str(override.input_line).partition("=")[2].strip("'\"")
+    choices = value if isinstance(value, dict) else {option: text}
+    line = " ".join(f"{name}={values}" for name, values in choices.items())
+    rule = "the choices of a sweep are overrides of the line"
+    return Fault(key, rule, got=override.input_line, fix=f"Try -m {line}.")
+
+
+def _code_fault(override: Override) -> Fault | None:
+    """Returns the fault of an override of Hydra's node that names code."""
+    key, single = override.key_or_group, not (override.is_delete() or override.is_sweep_override())
+    paths = [key, *(path for path, _ in flat(override.value() if single else None, key))]
+    return next(filter(None, map(named_code, paths)), None)
+
+
+def _directory_faults(overrides: list[Override], config_dir: str | None) -> Faults:
+    """Yields the faults of directories that cannot be read or created."""
+    if config_dir and not Path(config_dir).is_dir():
+        yield Fault("--config-dir", "is no directory", got=config_dir)
+    names_subdir = any(o.key_or_group == "hydra.sweep.subdir" for o in overrides)
+    for o in overrides:
+        if o.key_or_group in DIRECTORIES and not o.is_sweep_override():
+            value = str(o.value() or "")
+            reason = why_not_created(value.split("${")[0] or ".") if value else "it is empty"
+            if reason:
+                name = value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}..."
+                got = f"'{name}' ({reason})"
+                yield Fault(o.key_or_group, "must name a directory that can be made", got=got)
+            elif o.key_or_group == "hydra.sweep.dir" and not names_subdir:
+                yield from _sweep_faults(value)
+
+
+def _sweep_faults(directory: str) -> Faults:
+    """Yields the fault of a sweep's directory in which jobs have numbers already."""
+    if any(run.name.isdecimal() for run in runs_below(Path(directory))):
+        rule = "holds a sweep already, which stays as it is"
+        yield Fault("hydra.sweep.dir", rule, got=directory, fix="Name another directory.")
+
+
+def _sets_multirun(overrides: list[Override]) -> bool:
+    modes = (str(o.value()) for o in overrides if o.key_or_group == "hydra.mode")
+    return any(mode.endswith("MULTIRUN") for mode in modes)
+
+
+def _mode_faults(multirun: bool, overrides: list[Override]) -> Faults:
+    """Yields the fault of a mode that contradicts the flag of a sweep."""
+    for o in overrides:
+        if multirun and o.key_or_group == "hydra.mode" and not _sets_multirun([o]):
+            rule = "contradicts -m, which starts a sweep"
+            yield Fault("hydra.mode", rule, got=o.input_line, fix="Leave one of them out.")
+
+
+def _jobs(overrides: list[Override], faults: list[Fault]) -> Iterator[list[Override]]:
+    """Yields the overrides of each job of a plain sweep, the product of all choices; appends to
+    `faults` sweeps without a list of values.
+    """
+    parser = OverridesParser.create()
+    alternatives = []  # per override of the line: the override, or each of a sweep
+    for o in overrides:
+        if not o.is_sweep_override():
+            alternatives.append([o])
+            continue
+        key = o.get_key_element()
+        try:
+            texts = [f"{key}={value}" for value in o.sweep_string_iterator()]
+        except HydraException:
+            faults.append(
+                Fault(
+                    key,
+                    "must list its values for a plain sweep",
+                    got=o.input_line,
+                    fix=f"Try {key}=1,2.",
+                )
+            )
+        else:
+            alternatives.append(parser.parse_overrides(texts))
+    return map(list, itertools.product(*alternatives))
+
+
+def _job_faults(
+    jobs: list[list[Override]],
+    overrides: list[Override],
+    composition_faults: list[list[Fault]],
+    twice: set[str],
+) -> Faults:
+    """Yields the faults of each job, except those of choices that are given `twice`."""
+    for job, found in zip(jobs, composition_faults, strict=True):
+        label = f"[job {_label(job, overrides)}]" if len(jobs) > 1 else ""
+        for fault in (*contradicted_names(job), *found) if len(jobs) > 1 else found:
+            path = f"{fault.path}."
+            if not any(path.startswith((f"{key}.", "config.")) for key in twice):
+                yield fault.with_fix(label)
+
+
+def _equal_jobs(
+    jobs: list[list[Override]], overrides: list[Override], configs: list[str]
+) -> Faults:
+    """Yields the fault of a sweep in which two jobs have the same config, with the first two."""
+    labels: dict[str, str] = {}  # config -> label of a job
+    for job, config in zip(jobs, configs, strict=True):
+        label = f"[{_label(job, overrides)}]"
+        if config in labels:
+            got = f"{labels[config]} and {label}"
+            yield Fault("-m", "has jobs with the same config", got, "Leave one of them out.")
+            return
+        labels[config] = label
+
+
+def _label(job: list[Override], overrides: list[Override]) -> str:
+    """Returns the overrides of a job that differ between the jobs of its sweep."""
+    swept = {o.key_or_group for o in overrides if o.is_sweep_override()}
+    return " ".join(str(o.input_line) for o in job if o.key_or_group in swept)

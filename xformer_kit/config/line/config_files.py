@@ -1,0 +1,255 @@
+"""Experiments and studies that a command line gives as files: experiment=mine/wide.yaml."""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.types import Glob, Override
+from omegaconf import OmegaConf
+from omegaconf.errors import KeyValidationError, OmegaConfBaseException
+
+from xformer_kit.config.faults.check import GROUPS
+from xformer_kit.config.saved.difference import flat
+from xformer_kit.files.saved_files import is_special, readable
+from xformer_kit.registry import Fault, Faults, did_you_mean, format_value
+from xformer_kit.registry.messages import first_line, one_line
+from xformer_kit.text.command_lines import override_text, unescaped, value
+from xformer_kit.text.user_path import user_path
+
+FILE_GROUPS = ("experiment", "study")
+OTHER_GROUPS = ("model", "trainer", "task_defaults", "debug")  # of the default run, with GROUPS
+ENDINGS = (".yaml", ".yml")
+
+_stored: set[tuple[str, str]] = set()  # (group, name) of the files of the previous line
+
+
+def store_files(overrides: Iterable[Override], config_dir: str | None = None) -> dict[str, Fault]:
+    """Stores each file of the line as the choice that the line names, of the package _global_.
+    Returns {group: fault} of those that cannot be read, and of the choices in `config_dir`.
+
+    A study's file has the key `study`; both kinds may have a list of defaults, as files of conf.
+    Those of the previous line are removed.
+    """
+    faults: dict[str, Fault] = {}
+    repo = ConfigStore.instance().repo
+    while _stored:
+        group, name = _stored.pop()
+        folder = repo
+        for part in group.split("/"):
+            folder = folder[part]
+        del folder[name]
+    for override in overrides:
+        for path in config_files(override):
+            node = _read(override.key_or_group, path)
+            if isinstance(node, Fault):
+                faults[override.key_or_group] = node
+                break
+            *parents, name = PurePosixPath(path).parts
+            group = "/".join([override.key_or_group, *(part for part in parents if part != "/")])
+            name = f"{name.removesuffix('.yml').removesuffix('.yaml')}.yaml"
+            ConfigStore.instance().store(group=group, name=name, node=node, package="_global_")
+            _stored.add((group, name))
+        if fault := _chosen_fault(override, config_dir):
+            faults[override.key_or_group] = fault
+    return faults
+
+
+def _chosen_fault(override: Override, config_dir: str | None) -> Fault | None:
+    """Returns the fault of a file of `config_dir` that an override chooses."""
+    group = override.key_or_group
+    for name in _names(override) if config_dir else ():
+        path = Path(str(config_dir), group, f"{name}.yaml")
+        if path.is_file() and not name.endswith(ENDINGS):
+            try:
+                text = path.read_text(encoding="utf-8")
+                plain = yaml.safe_load(text)
+            except (OSError, UnicodeDecodeError, yaml.MarkedYAMLError):
+                return None  # reported when it is composed
+            except ValueError as error:  # a number of 5,000 digits, a date of month 13
+                return Fault(str(path), f"cannot be read: {one_line(error)}", fix="Mend it.")
+            if not isinstance(plain, dict):
+                return None
+            if isinstance(node := _read(group, str(path)), Fault):
+                return node
+            has_package = re.search(r"^#\s*@package\s", text, re.MULTILINE)
+            if plain.keys() - {"defaults"} and not has_package:
+                rule = f"has no line `# @package _global_`, so that its keys would be under {group}"
+                return Fault(str(path), rule, fix="Write it as the first line of the file.")
+    return None
+
+
+def own_keys(
+    overrides: Iterable[Override], config_dir: str | None, directory: str = ""
+) -> set[str]:
+    """Returns the config paths that the user's own files set: those of the line, relative to
+    `directory`, and those of `config_dir`. Files that cannot be read have faults of their own.
+    """
+    contents = (plain for _, plain in _own_files(overrides, config_dir, directory))
+    return {path for plain in contents for path, _ in flat(plain)}
+
+
+def brought_components(overrides: Iterable[Override], config_dir: str | None) -> list[str]:
+    """Returns `components=[FILE,...]` with the component files that the user's own files name, each
+    relative to the file that names it; none if no file does, or the line names its own.
+    """
+    overrides = list(overrides)
+    if any(o.key_or_group == "components" for o in overrides):
+        return []
+    found = dict.fromkeys(
+        str(file.parent / user_path(name)) if isinstance(name, str) else str(name)
+        for file, plain in _own_files(overrides, config_dir, bases=True)
+        if isinstance(plain, dict)
+        for name in as_list(plain.get("components"))
+    )
+    return [f"components={override_text([*found])}"] if found else []
+
+
+def as_list(components: Any) -> list[Any]:
+    """Returns `components` as a list: a single file may be written without brackets."""
+    return components if isinstance(components, list) else [components] if components else []
+
+
+def _own_files(
+    overrides: Iterable[Override],
+    config_dir: str | None,
+    directory: str = "",
+    bases: bool = False,
+) -> Iterator[tuple[Path, Any]]:
+    """Yields (file, content) of the user's own files that the line chooses; bases: also of the
+    experiments of `config_dir` on which they are based.
+    """
+    chosen = [(o.key_or_group, name) for o in overrides for name in _names(o)]
+    for number, (group, name) in enumerate(chosen):
+        is_file = name.endswith(ENDINGS)
+        if (group, name) in chosen[:number] or not (is_file or config_dir):
+            continue
+        folder = Path(directory) if is_file else Path(str(config_dir), group)
+        file = folder / (name if is_file else f"{name}.yaml")
+        with suppress(OSError, ValueError, yaml.YAMLError):
+            plain = yaml.safe_load(readable(file).read_text(encoding="utf-8"))
+            yield file, plain
+            if bases and isinstance(plain, dict):
+                chosen += _bases(PurePosixPath("/", group, name), plain.get("defaults"))
+
+
+def _bases(own: PurePosixPath, defaults: Any) -> Iterator[tuple[str, str]]:
+    """Yields (group, name) of each experiment in the list of defaults of a file; own: the path of
+    the file's group and name, to which that of an entry is relative.
+    """
+    for entry in as_list(defaults):
+        for key, names in entry.items() if isinstance(entry, dict) else [("", entry)]:
+            for name in as_list(names):
+                path = own.parent / str(key).removeprefix("override ") / str(name)
+                if path.parts[1:2] == ("experiment",):
+                    yield "experiment", "/".join(path.parts[2:])
+
+
+def config_files(override: Override) -> list[str]:
+    """Returns the files that an override names as its choices."""
+    return [name for name in _names(override) if name.endswith(ENDINGS)]
+
+
+def _names(override: Override) -> list[str]:
+    """Returns the choices of an experiment or a study that an override names."""
+    is_pattern = isinstance(override.value(), Glob)
+    if override.key_or_group not in FILE_GROUPS or override.is_delete() or is_pattern:
+        return []
+    if override.is_sweep_override():
+        values: list[Any] = [text.strip("'\"") for text in override.sweep_string_iterator()]
+    else:
+        values = [override.value()]
+    each = [name for value in values for name in (value if isinstance(value, list) else [value])]
+    return [unescaped(name) for name in each if isinstance(name, str)]
+
+
+def _read(group: str, path: str) -> Any:
+    """Returns the content of a file, or its fault."""
+    if path.endswith(".yml"):
+        return Fault(group, "the name of a file must end in .yaml", got=path)
+    if is_special(path):
+        return Fault(group, "must be a regular file", got=path, fix="Save its text in a file.")
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        plain = yaml.safe_load(text)
+        if _contains_itself(plain):
+            rule = "contains an anchor (&) with an alias (*) of itself"
+            return Fault(path, rule, fix="Write the value out.")
+        node = OmegaConf.create(text) if isinstance(plain, dict) else None
+    except OSError:
+        file = Path(path)
+        similar = did_you_mean(file.name, (one.name for one in file.parent.glob("*.yaml")))
+        fix = similar.strip() or "A path is relative to the current directory."
+        return Fault(group, "there is no such file", got=path, fix=fix)
+    except UnicodeDecodeError:
+        return Fault(path, "must be utf-8 text", fix="Save it as utf-8.")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{path}, line {mark.line + 1}" if mark else path
+        return Fault(place, f"is no YAML: {error.problem or error.context}", fix="Mend that line.")
+    except KeyValidationError as error:
+        return Fault(str(error.full_key), "must have texts as keys", error.key, "Put it in quotes.")
+    except OmegaConfBaseException as error:
+        return Fault(path, f"is no config: {first_line(str(error)).rstrip('.')}", fix="Mend it.")
+    except ValueError as error:
+        return Fault(path, f"cannot be read: {one_line(error)}", fix="Mend it.")
+    if not isinstance(plain, dict):
+        return Fault(path, "must be a mapping of config keys", fix="Try attn: {heads: 8}.")
+    if group == "study" and "study" not in plain:
+        return Fault(path, "has no key study", fix="Put question, factors and the others under it.")
+    if group == "experiment" and isinstance(plain.get("study"), dict):
+        return Fault(path, "is a study, and no experiment", fix=f"Try study={value(path)}.")
+    faults = filter(None, (named_code(key) for key, _ in flat(plain)))
+    code = (fault.under(path) for fault in faults)
+    return next(code, None) or next(_faults_of_defaults(group, path, plain.get("defaults")), node)
+
+
+def named_code(key: str) -> Fault | None:
+    """Returns the fault of a key of Hydra's own node that names code to run; None for others."""
+    if not re.match(r"hydra\.(callbacks|job_logging|hydra_logging)\b|hydra\..*\b_target_\b", key):
+        return None
+    rule = "names code that Hydra would run, and a config is data"
+    return Fault(key, rule, fix="Leave it out. Components of your own are given by components=.")
+
+
+def _contains_itself(node: Any, parents: tuple[int, ...] = ()) -> bool:
+    """Whether a mapping or a list of a file is one of its own values."""
+    if not isinstance(node, (dict, list)):
+        return False
+    items = node.values() if isinstance(node, dict) else node
+    above = (*parents, id(node))
+    return id(node) in parents or any(_contains_itself(item, above) for item in items)
+
+
+def _faults_of_defaults(kind: str, path: str, defaults: Any) -> Faults:
+    """Yields the faults of the list of defaults of a file, an experiment or a study by `kind`. Its
+    entries replace choices of the default run: `override /attn: linear`, in a study also
+    `override /experiment: copy`. An experiment is the base of another as `/experiment/copy`.
+    """
+    chosen_before = FILE_GROUPS if kind == "experiment" else (kind,)
+    if defaults is None:
+        return
+    if not isinstance(defaults, list):
+        fix = "Try defaults: [override /attn: linear]."
+        yield Fault(path, "defaults must be a list", format_value(defaults), fix)
+        return
+    for entry in defaults:
+        text = next(iter(entry), "") if isinstance(entry, dict) else entry
+        key = re.fullmatch(r"(?:optional )?((?:override )?/?)([\w/]+)", str(text))
+        if key is None:
+            continue
+        prefix, group = key.groups()
+        if isinstance(entry, str):
+            own = {f"{kind}/{PurePosixPath(path).stem}" for kind in FILE_GROUPS}
+            if group in own | {PurePosixPath(path).stem}:
+                yield Fault(path, "its defaults contain the file itself", entry, "Leave it out.")
+        elif group in chosen_before:
+            fix = f"Base the file on it with - /{group}/{entry[text]}."
+            yield Fault(path, f"defaults cannot choose the {group} again", format_value(entry), fix)
+        elif group in (*GROUPS, *OTHER_GROUPS, *FILE_GROUPS) and prefix != "override /":
+            rule = "an entry of defaults must override a choice of the default run"
+            fix = f"Write - override /{group}: {entry[text]}."
+            yield Fault(path, rule, format_value(entry), fix)

@@ -1,0 +1,396 @@
+"""Expands, parses and checks the overrides of a command line one by one."""
+
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.errors import HydraException
+
+from xformer_kit.config.faults.check import GROUPS, OWN_FILE, registry_at
+from xformer_kit.config.hydra.glob_choices import listed
+from xformer_kit.config.hydra.hydra_session import SWEEPS, HydraSession, conf_dir, open_session
+from xformer_kit.config.line.config_files import (
+    as_list,
+    brought_components,
+    config_files,
+    store_files,
+)
+from xformer_kit.config.line.repeated_keys import repeated_keys
+from xformer_kit.config.line.spaced_words import KEY, joined_words
+from xformer_kit.config.line.task_defaults import task_defaults
+from xformer_kit.config.line.unknown_choices import NOT_REGISTERED, UNREAD, unknown_choice
+from xformer_kit.config.options.components import import_components
+from xformer_kit.config.options.loggers import LOGGERS
+from xformer_kit.config.saved.difference import as_literal
+from xformer_kit.config.saved.run_directories import named_run
+from xformer_kit.registry import (
+    ConfigError,
+    Fault,
+    Faults,
+    config_error,
+    contradictions,
+)
+from xformer_kit.text.command_lines import for_shell, quoted, unescaped
+
+# Keys that only the command line has; a saved config holds none of them.
+INSTRUCTIONS = ("components", "resume", "study")
+REQUIRED_GROUPS = (*GROUPS, "model", "trainer")  # every run has a choice of each
+NAME_OF_GROUP = rf"^\+*({'|'.join(GROUPS)})\.name="
+PLAIN = re.compile(
+    r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_][\w./-]*"
+)  # Hydra parses it as this text
+NO_TEXT = r"$|[\[{'\"]|\w+\(|.*\$\{"  # a value that is meant as a list, a sweep, ...
+LONG_NUMBER = r"\d{4301}"
+RUN = rf"(resume|init_from\.run)=({PLAIN.pattern})"
+
+
+def expand(words: Iterable[str]) -> list[str]:
+    """Returns the words of a command line in the form that Hydra composes as intended.
+
+    A group that is given a mapping, `position={name: rotary, theta: 1e6}`, becomes
+    `position=rotary position.theta=1e6`, and `attn.name=linear` becomes `attn=linear`. A component
+    of a component, or of a stack, that is given together with its options, `attn.gate=head
+    attn.gate.of=both`, becomes `attn.gate.name=head`: Hydra would replace the name by the options.
+    `init_from=RUN` becomes `init_from.run=RUN`, and another name of a run is its directory.
+    """
+    parser, expanded = OverridesParser.create(), []
+    for word in words:
+        if re.search(LONG_NUMBER, word):
+            rule = "holds a number of more than 4,300 digits, which cannot be read"
+            raise config_error(f"{word[:40]}...", rule, fix="Give a shorter one.")
+        word = re.sub(r"^init_from=(?!\{)", "init_from.run=", word)
+        if found := re.fullmatch(RUN, word):
+            word = f"{found[1]}={value_text(named_run(found[2]))}"
+        expanded += _expand_mapping(parser, re.sub(NAME_OF_GROUP, r"\1=", word))
+    keys = [word.lstrip("+").partition("=")[0] for word in expanded]
+    with_options = {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}
+    return [
+        _by_name(parser, word) if key in with_options else word
+        for word, key in zip(expanded, keys, strict=True)
+    ]
+
+
+def _expand_mapping(parser: OverridesParser, word: str) -> list[str]:
+    """Returns an override that sets a group to a mapping as overrides of its name and options; any
+    other word unchanged.
+    """
+    group, _, value = word.lstrip("+").partition("=")
+    if (
+        group not in REQUIRED_GROUPS
+        or not value.lstrip().startswith("{")
+        or any(repeated_keys(word))
+    ):
+        return [word]
+    try:
+        override = parser.parse_override(word)
+    except HydraException:  # reported when all words are read
+        return [word]
+    node = None if override.is_sweep_override() else override.value()
+    if not isinstance(node, dict) or not all(isinstance(key, str) for key in node):
+        return [word]
+    name = [f"{group}={value_text(node.pop('name'))}"] if "name" in node else []
+    if group == "logger" and node and node.keys() <= set(LOGGERS):  # several: {NAME: options}
+        name = [f"{group}={value_text([*node])}"]
+    return [*name, *(f"{group}.{key}={value_text(item)}" for key, item in node.items())]
+
+
+def value_text(value: Any) -> str:
+    """Returns a value in Hydra's grammar."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{value_text(k)}:{value_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(value_text, value)) + "]"
+    if isinstance(value, str) and not PLAIN.fullmatch(value):
+        return QuotedString(value, Quote.single).with_quotes()
+    return str(as_literal(value))
+
+
+def _by_name(parser: OverridesParser, word: str) -> str:
+    """Returns `attn.gate=head` as `attn.gate.name=head`, also for the names of a sweep."""
+    key, _, text = word.lstrip("+").partition("=")
+    registry = registry_at(key) if key not in GROUPS else None
+    if any(repeated_keys(word)):
+        return word
+    with suppress(HydraException):
+        override = parser.parse_override(word)
+        if registry is None or override.is_delete():
+            return word
+        swept = override.is_sweep_override()
+        values = list(override.sweep_iterator()) if swept else [override.value()]
+        nodes = [registry.as_node(value) for value in values]
+        if all(isinstance(node, dict) and node.keys() == {"name"} for node in nodes):
+            name = text if swept else nodes[0]["name"]
+            return f"{'++' * word.startswith('++')}{key}.name={name}"
+    return word
+
+
+@lru_cache(maxsize=1024)
+def parse_word(word: str) -> list[Override]:
+    """Returns the overrides of a word, which no caller changes. Hydra takes a millisecond for each
+    word, and the lines of a study have most words in common.
+    """
+    return OverridesParser.create().parse_overrides([word])
+
+
+def parse(
+    words: Iterable[str], config_dir: str | None
+) -> tuple[HydraSession, list[Override], list[Fault]]:
+    """Returns (session, overrides, faults) of expanded words.
+
+    The user's own components, of the line or of its files, are imported first, and the defaults of
+    the task are added. An
+    override with an unknown choice is a fault and left out, with its options; so is one with a
+    mapping that has a key twice. A component chosen by another of its names is a fault too, but it
+    is replaced by its own name and keeps its options.
+    """
+    parser, overrides = OverridesParser.create(), list[Override]()
+    words, faults = joined_words(words)
+    with_repeated_keys: list[Override] = []
+    for word in words:
+        try:
+            parsed = parse_word(word)
+        except HydraException as error:
+            rule, fix = _syntax_fix(parser, word, str(error))
+            faults.append(Fault(word, f"cannot be read as key=value{rule}", fix=fix))
+            continue
+        key_faults = list(repeated_keys(word))
+        faults += key_faults
+        (with_repeated_keys if key_faults else overrides).extend(parsed)
+    overrides += parser.parse_overrides(brought_components(overrides, config_dir))
+    own_file = _import_components(overrides, faults)
+    faults += contradicted_names(overrides)
+    file_faults = store_files(overrides, config_dir)
+    session = open_session(config_dir)
+    known = list[Override]()
+    left_out = tuple(f"{o.key_or_group}." for o in with_repeated_keys)
+    for given in overrides:
+        override = _added_choice(given) or listed(session, given)
+        if isinstance(override, Fault):
+            faults.append(override)
+            left_out += (f"{given.key_or_group}.",)
+        elif fault := file_faults.get(override.key_or_group) or choice_fault(
+            session, override, own_file
+        ):
+            faults.append(fault)
+            if renamed := _with_own_names(parser, override):
+                known.append(renamed)
+            else:
+                left_out += (f"{override.key_or_group}.",)
+        else:
+            known.append(override)
+    known += parser.parse_overrides(task_defaults(session, known))
+    known = [o for o in known if not f"{o.key_or_group}.".startswith(left_out)]
+    return session, known, faults
+
+
+def _added_choice(override: Override) -> Fault | None:
+    """Returns the fault of a choice with a + in front, of a group that has one."""
+    key, name = override.key_or_group, str(override.input_line).partition("=")[2]
+    added = override.is_add() or override.is_force_add()
+    if not added or key not in (*GROUPS, "model", "trainer") or name.startswith("{"):
+        return None
+    return Fault(key, "has a choice, and + adds another", got=name, fix=f"Try {key}={name}.")
+
+
+def _import_components(overrides: list[Override], faults: list[Fault]) -> str:
+    """Imports the user's own components and appends the faults of their files. Returns the sentence
+    on a component of the user's own, for the fault of an unknown one.
+    """
+    files = as_list(instructions(overrides).get("components"))
+    try:
+        import_components(files, GROUPS.values())
+    except ConfigError as error:
+        faults += error.faults
+        return UNREAD
+    return NOT_REGISTERED if files else OWN_FILE
+
+
+def contradicted_names(overrides: list[Override]) -> list[Fault]:
+    """Returns the fault of each option that another name of the line's component contradicts, as
+    attn=mqa attn.kv_heads=2.
+    """
+    values = {o.key_or_group: o.value() for o in overrides if not o.is_sweep_override()}
+    faults = []
+    for group, name in values.items():
+        if (registry := GROUPS.get(group)) and isinstance(name, str) and name not in registry:
+            options = {
+                k.partition(".")[2]: v for k, v in values.items() if k.startswith(f"{group}.")
+            }
+            faults += contradictions(registry, name, options, group)
+    return faults
+
+
+def _with_own_names(parser: OverridesParser, override: Override) -> Override | None:
+    """Returns a choice of components by other names as a choice by their own names; None for
+    anything else.
+    """
+    registry = GROUPS.get(override.key_or_group)
+    if registry is None or override.is_delete():
+        return None
+    names = [registry.find_name(value) for value in _values(override)]
+    if None in names:
+        return None
+    return parser.parse_override(f"{override.get_key_element()}={','.join(names)}")
+
+
+def _syntax_fix(parser: OverridesParser, word: str, error: str) -> tuple[str, str]:
+    """Returns (reason, fix) for a word that Hydra's grammar does not match: the fix is the word
+    without spaces around the first =, with every later = escaped (as in a study's labels and
+    claims), or with quotes around its text, if that can be parsed; else a hint.
+    """
+    inside = re.fullmatch(r"(['\"])(.*)\1", word)
+    key, sign, value = (inside[2] if inside else word).partition("=")
+    escaped = re.sub(r"(?<!\\)=", r"\=", value)
+    fixes = {
+        f"{key.strip()}{sign}{value.strip()}": ": leave out the spaces around its =",
+        f"{key}{sign}{escaped}": ": Hydra reads an = within a value as \\=",
+    }
+    if KEY.fullmatch(key) and not re.match(NO_TEXT, value):
+        fixes[f"{key}={quoted(value)}"] = ": Hydra reads such a text in quotes"
+    for text, rule in fixes.items():
+        with suppress(HydraException):
+            parser.parse_overrides([text])
+            return f"{rule}: {for_shell(text)}", ""
+    if not sign and key.endswith((".yaml", ".yml")):
+        return "", f"Try {for_shell(f'experiment={key}')}, or {for_shell(f'study={key}')}."
+    if not sign and ":" in key:
+        return "", f"Try {for_shell(key.replace(':', '=', 1))}."
+    if not sign:
+        return "", f"Give it a value: {key}=VALUE."
+    first_line = " ".join(error.split("\n")[0].split())
+    reason = "" if word in first_line else f": {first_line}"  # it may only repeat the word
+    return reason, "Quote what the shell or Hydra treats specially."
+
+
+def choice_fault(
+    session: HydraSession, override: Override, own_file: str = OWN_FILE
+) -> Fault | None:
+    """Returns the fault of an override with an unknown choice of a group; None if the choice is
+    known, or the key is no group. own_file: see `unknown_choice`.
+    """
+    group = override.key_or_group
+    if not group:
+        return Fault(override.input_line, "must be key=value")
+    if group == SWEEPS:
+        path = os.path.join(os.path.relpath(conf_dir()), group, "bayes.yaml")
+        return Fault(
+            group,
+            "its files are for W&B, not for a run",
+            fix=f"Try: wandb sweep {for_shell(path)}",
+        )
+    if group.startswith("hydra") or not session.is_group(group):
+        return None
+    if override.is_delete():
+        fix = f"Try {group}=none." if "none" in session.choices(group) else ""
+        rule = "a run needs one; it cannot be taken out"
+        return Fault(group, rule, fix=fix) if group in REQUIRED_GROUPS else None
+    names, values = [*session.choices(group), *config_files(override)], _values(override)
+    if group in REQUIRED_GROUPS and (fault := _not_one_name(group, names, values)):
+        return fault
+    for value in values:
+        for name in value if isinstance(value, list) else [value]:
+            if name is not None and str(name) not in names:
+                swept = override.is_sweep_override()
+                return unknown_choice(group, str(name), names, swept, own_file)
+    return None
+
+
+def _values(override: Override) -> list[Any]:
+    """Returns the values of an override: one, or each of a sweep."""
+    if not override.is_sweep_override():
+        return [_literal(override.value())]
+    texts = (text.strip("'\"") for text in override.sweep_string_iterator())
+    values = zip(override.sweep_iterator(), texts, strict=True)
+    return [value if isinstance(value, list) else text for value, text in values]
+
+
+def _not_one_name(group: str, names: list[str], values: list[Any]) -> Fault | None:
+    """Returns the fault of null, or of a list, as the choice of a group that every run needs; None
+    for a single name, and for a list of loggers.
+    """
+    if values == [None]:
+        known = ", ".join(sorted(GROUPS.get(group, names)))
+        return Fault(group, f"must name one of {known}", got="null")
+    for value in values:
+        if group == "logger" and isinstance(value, list) and value:
+            if repeats := sorted({str(name) for name in value if value.count(name) > 1}):
+                return Fault(group, f"names {' and '.join(repeats)} more than once", got=value)
+        elif isinstance(value, list):
+            sweep = ",".join(map(str, value)) or "NAME"
+            if group == "logger":
+                return Fault(group, "must name at least one", got=value, fix="Try none.")
+            return Fault(
+                group,
+                "takes one name",
+                got=value,
+                fix=f"Choose one, or run each of them: -m {group}={sweep}.",
+            )
+    return None
+
+
+def instructions(overrides: list[Override]) -> dict[str, Any]:
+    """Returns {key: value} of the instructions of a command line, see INSTRUCTIONS."""
+    single = (o for o in overrides if not o.is_sweep_override())
+    return {o.key_or_group: _literal(o.value()) for o in single if o.key_or_group in INSTRUCTIONS}
+
+
+def _literal(value: Any) -> Any:
+    """Returns a text, or a list of texts, with ${ for \\${."""
+    if isinstance(value, list):
+        return list(map(_literal, value))
+    return unescaped(value) if isinstance(value, str) else value
+
+
+def overridden_keys(overrides: Iterable[Override]) -> list[str]:
+    """Returns the keys that overrides set to a value other than null."""
+    setting = (o for o in overrides if not o.is_delete())
+    return [o.key_or_group for o in setting if o.is_sweep_override() or o.value() is not None]
+
+
+def runs_here(overrides: Iterable[Override]) -> bool:
+    """Whether the jobs run on this machine; a launcher may send them to another."""
+    launchers = [str(o.value()) for o in overrides if o.key_or_group == "hydra/launcher"]
+    return not launchers or launchers[-1] in ("basic", "joblib")
+
+
+def sweep_faults(overrides: Iterable[Override], fix: str = "Put -m before the overrides") -> Faults:
+    """Yields the fault of each sweep in a command line of a single run."""
+    for o in overrides:
+        if o.is_sweep_override():
+            text = str(o.input_line).partition("=")[2]
+            is_text = o.is_choice_sweep() and all(isinstance(v, str) for v in o.sweep_iterator())
+            of_text = is_text and o.key_or_group not in REQUIRED_GROUPS
+            form = f": {for_shell(f'{o.key_or_group}={quoted(text)}')}" if of_text else ""
+            rule = "several values are a sweep"
+            yield Fault(o.key_or_group, rule, o.input_line, f"{fix}, or quote a text{form}.")
+
+
+def single_values(overrides: Iterable[Override]) -> list[Override]:
+    """Returns the overrides that are no sweeps, without options of components that a sweep
+    chooses.
+    """
+    overrides = list(overrides)
+    swept = [o.key_or_group for o in overrides if o.is_sweep_override()]
+    options = tuple(f"{key}." for key in swept if key in GROUPS)
+    single = [o for o in overrides if not o.is_sweep_override()]
+    return [o for o in single if not o.key_or_group.startswith(options)]
+
+
+def repeated(overrides: Iterable[Override]) -> Faults:
+    """Yields the fault of each key that is set more than once: Hydra would use the last value,
+    which may replace a sweep.
+    """
+    of_key: dict[str, list[Override]] = {}
+    for override in overrides:
+        if not override.is_delete():
+            of_key.setdefault(f"{override.key_or_group}@{override.package}", []).append(override)
+    for same_key in of_key.values():
+        if len(same_key) > 1:
+            lines = ", ".join(str(o.input_line) for o in same_key)
+            key = same_key[0].key_or_group
+            yield Fault(key, "is given more than once", got=lines, fix="Keep one of them.")

@@ -1,0 +1,1 @@
+"""What a config has: its groups, settings, callbacks, loggers and options of the trainer."""

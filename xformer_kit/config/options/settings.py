@@ -1,0 +1,285 @@
+"""The settings of a config next to its components, with their defaults: of the whole model, of the
+data's batches. Hydra composes the defaults as the config `settings`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from xformer_kit.config.options.metric_direction import metric_faults
+from xformer_kit.plan import STACKS
+from xformer_kit.registry import Fault, Faults, Node, Registry, above, at_least, at_most, in_range
+
+MAX_BLOCKS = (
+    10_000  # blocks of a stack: each is an object in memory before anything has been counted
+)
+SETTINGS = Registry("settings")
+
+
+@SETTINGS.register("run")
+@dataclass(frozen=True)
+class RunSettings:
+    """Values at the top of the config."""
+
+    seed: int = 0  # moves everything; model.seed and data.seed move one side
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, seed=0)
+        if options.seed >= 2**63:
+            yield Fault("seed", "must be below 2^63", got=options.seed)
+
+
+@SETTINGS.register("model")
+@dataclass(frozen=True)
+class ModelSettings:
+    """The model as a whole; its stacks hold differences from the shared components."""
+
+    dim: int = 128  # channels of the residual stream
+    layers: int = 4  # blocks of a stack
+    # blocks with weights of their own, fewer than layers where some share; null is layers
+    unique_layers: int | None = None
+    sharing: Literal[
+        "sequence",
+        "cycle",
+        "cycle_rev",
+        # blocks of a stack in the order of its layers: AABB (ALBERT), ABAB (Universal Transformer)
+        # or ABBA (Takase and Kiyono, arXiv:2104.06022)
+    ] = "sequence"
+    # probability, on embeddings and on what sublayers add to the residual stream
+    dropout: float = 0.0
+    # factor of what sublayers add to the residual stream (Granite)
+    residual_multiplier: float = 1.0
+    vocab_size: int | None = None  # tokens; null is the tokenizer's
+    # rows of the embedding are rounded up to it; the padding has no logits
+    vocab_multiple: int = 64
+    # whether the head is the embedding, transposed (Press and Wolf, 2017, arXiv:1608.05859)
+    tie_embeddings: bool = True
+    # whether source and target are embedded by one matrix, in a model of two stacks
+    share_embeddings: bool = True
+    # factor of the token embeddings, not of the head; sqrt_dim is the root of dim (Vaswani et al.,
+    # 2017, arXiv:1706.03762, section 3.4)
+    embed_scale: float | Literal["sqrt_dim"] = 1.0
+    # channels of the embeddings and of sqrt_dim; a map leads to dim (ALBERT); null is dim
+    embed_dim: int | None = None
+    embed_norm: bool = False  # norm after the embeddings, before the first block (BERT, BART)
+    token_types: int = 0  # kinds of segments with an embedding each (BERT); 0: none
+    # dense, gelu and a norm before the head (BERT's masked-token head)
+    head_transform: bool = False
+    head_bias: bool = False  # whether every logit has a bias
+    # factor of the logits (Cohere; Granite divides: 1 / its logits_scaling), or one that each token
+    # learns (nGPT)
+    logit_scale: float | Literal["learned"] = 1.0
+    # c: logits become c tanh(logits / c) (Gemma 2, arXiv:2408.00118, section 2)
+    logit_softcap: float | None = None
+    max_len: int | None = None  # tokens; null is data.seq_len
+    final_norm: bool | None = None  # norm after the last block; null is the placement's own choice
+    seed: int | None = None  # of the initial weights; null is seed
+    # parameters that are not trained: patterns of their names or modules, decoder.0, *.norm.*
+    freeze: list[str] | None = None
+    unfreeze_at: int | None = None  # optimizer step from which they are trained; null is never
+    encoder: dict | None = (
+        None  # stack that reads a whole text: differences from the shared components
+    )
+    decoder: dict | None = (
+        None  # stack that reads left to right: differences from the shared components
+    )
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(
+            options, dim=1, layers=1, vocab_size=1, vocab_multiple=1, max_len=1, seed=0
+        )
+        yield from at_least(options, "step", unfreeze_at=1)
+        if (options.unfreeze_at or 0) >= 1 and not options.freeze:
+            rule = "is about the parameters of model.freeze, which has none"
+            fix = "Set model.freeze (not with lora.rank), or leave it out."
+            yield Fault("unfreeze_at", rule, options.unfreeze_at, fix)
+        yield from at_most(options, "blocks", layers=MAX_BLOCKS)
+        yield from at_least(options, token_types=0, unique_layers=1, embed_dim=1)
+        yield from in_range(options, dropout=(0, 1))
+        yield from above(options, "Try 1.0.", residual_multiplier=0)
+        if options.logit_scale != "learned":
+            yield from above(options, "Try 1.0 or learned.", logit_scale=0)
+        yield from above(options, "null caps nothing.", logit_softcap=0)
+        if options.embed_scale != "sqrt_dim":
+            yield from above(options, "Try 1.0 or sqrt_dim.", embed_scale=0)
+
+
+@SETTINGS.register("data")
+@dataclass(frozen=True)
+class DataSettings:
+    """How examples become batches; the options of the corpus are next to these."""
+
+    # tokens of an example; of pairs, of the longer side, special tokens included
+    seq_len: int = 128
+    # of a text: tokens of an example of validation, up to model.max_len; null is seq_len
+    valid_len: int | None = None
+    batch_size: int = 8  # sequences per optimizer step, all devices and accumulation together
+    # of pairs: rows x longest side per optimizer step; batch_size is then not used
+    batch_tokens: int | None = None
+    # what happens to pairs beyond seq_len; null is error
+    too_long: Literal["error", "drop", "truncate"] | None = None
+    # of a text: whether its documents are kept apart, so that none sees or predicts another
+    documents: bool = False
+    num_workers: int = 0  # loader processes per device
+    seed: int | None = None  # of the order of examples; null is seed
+    cache: str | None = None  # directory of prepared tokens; null is the user's cache directory
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, "token", seq_len=1, valid_len=1, batch_tokens=1)
+        yield from at_least(options, "sequence", batch_size=1)
+        yield from at_least(options, num_workers=0, seed=0)
+        if options.cache == "":
+            yield Fault(
+                "cache",
+                "must name a directory",
+                got="''",
+                fix="null is the user's cache directory.",
+            )
+
+
+@SETTINGS.register("tokenizer")
+@dataclass(frozen=True)
+class TokenizerSettings:
+    """The setting next to the options of a tokenizer."""
+
+    shared: bool = True  # of pairs: one tokenizer for source and target; false: one for each
+
+
+@SETTINGS.register("ema")
+@dataclass(frozen=True)
+class EMASettings:
+    """An exponential moving average of the weights, which is validated and loaded in their
+    place.
+    """
+
+    decay: float | None = None  # of the average, per optimizer step, e.g. 0.999; null: none
+
+    @classmethod
+    def check(cls, options, context):
+        yield from in_range(options, decay=(0, 1))
+
+
+@SETTINGS.register("checkpoints")
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """Which checkpoints are kept next to the last one, and their average at the end."""
+
+    average: int = 1  # the mean of the last so many is validated and loaded; 1: only the last
+    keep_best: int = 1  # number of checkpoints with the best values of `metric`
+    metric: str = "val/loss"  # column of metrics.csv; best.ckpt has its best value
+    mode: Literal["min", "max"] | None = None  # which value is best; null is by the metric's name
+    # optimizer steps between checkpoints that are kept for good; null: none
+    keep_every: int | None = None
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, average=1, keep_best=1)
+        yield from at_least(options, "step", keep_every=1)
+        yield from metric_faults(options, "metric", "checkpoints")
+
+
+@SETTINGS.register("init_from")
+@dataclass(frozen=True)
+class InitFromSettings:
+    """The run whose weights a new run starts from; init_from=RUN is init_from.run=RUN."""
+
+    # directory of a run, of which the best checkpoint counts, or one of its checkpoints; null: none
+    run: str | None = None
+    # patterns of names of tensors that may be missing, unused or of another shape: decoder.4.*
+    allow: list[str] | None = None
+
+    @classmethod
+    def check(cls, options, context):
+        if options.run == "":
+            yield Fault("run", "must name a run's directory", got="''", fix="null is none.")
+        if options.allow and options.run is None:
+            yield Fault(
+                "allow",
+                "is about the weights of init_from.run, which is null",
+                got=options.allow,
+                fix="Set init_from.run, or leave it out.",
+            )
+
+
+@SETTINGS.register("lora")
+@dataclass(frozen=True)
+class LoRASettings:
+    """Low-rank adapters, which are then the only trained parameters (Hu et al., 2021,
+    arXiv:2106.09685).
+    """
+
+    rank: int | None = None  # rows of A and columns of B; null: no adapters
+    alpha: float | None = None  # B A is multiplied by alpha / rank; null is rank
+    dropout: float = 0.0  # probability, on the input of A
+    # names of linear maps, or patterns of their paths: decoder.*.attn.q; null is [q, v]
+    of: list[str] | None = None
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, rank=1)
+        yield from above(options, "null is lora.rank.", alpha=0)
+        yield from in_range(options, dropout=(0, 1))
+        if options.of == []:
+            yield Fault("of", "must name linear maps", got="[]", fix="Try [q, v].")
+        for name in ("alpha", "dropout", "of") if options.rank is None else ():
+            if value := getattr(options, name):
+                rule = "is about adapters, and lora.rank is null"
+                yield Fault(name, rule, value, "Set lora.rank.")
+
+
+@SETTINGS.register("stack")
+@dataclass(frozen=True)
+class StackSettings:
+    """The blocks of a stack; differences from the shared components are next to these."""
+
+    layers: int | None = None  # blocks; null is model.layers
+    # blocks with weights of their own; null is model.unique_layers
+    unique_layers: int | None = None
+    pattern: list[str] | None = None  # variants, repeated and cut at `layers`; null is [base]
+    first: list[str] | None = None  # variants laid over the start
+    last: list[str] | None = None  # variants laid over the end
+    variants: dict | None = None  # name -> differences from the stack's base
+    layout: list | None = None  # sublayers of a block; null is [attn, ffn]
+    cross: dict | str | None = None  # differences of the attention to another stack
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, "block", layers=1, unique_layers=1)
+        yield from at_most(options, "blocks", layers=MAX_BLOCKS)
+        if options.pattern == []:
+            yield Fault(
+                "pattern",
+                "must name the variants that are repeated",
+                got="[]",
+                fix="null is [base].",
+            )
+
+
+def default_settings() -> dict[str, Any]:
+    """Returns the defaults of all settings, in the order of a saved config; stacks have none."""
+    nodes = {
+        name: {key: option.default for key, option in SETTINGS.options(name).items()}
+        for name in ("run", "model", "data", "tokenizer", "ema", "checkpoints", "init_from", "lora")
+    }
+    nodes["model"] = {key: v for key, v in nodes["model"].items() if key not in STACKS}
+    return nodes.pop("run") | nodes
+
+
+def missing_settings(config: Node) -> Faults:
+    """Yields the fault of each missing setting: a run reads all of them."""
+    for name, node, path in (
+        ("run", config, ""),
+        ("model", config.get("model"), "model."),
+        ("data", config.get("data"), "data."),
+    ):
+        if isinstance(node, Mapping):
+            for key, option in SETTINGS.options(name).items():
+                if key not in node and key not in STACKS:
+                    yield Fault(
+                        f"{path}{key}",
+                        "is missing; a config needs it",
+                        fix=f"Its default is {option.default}.",
+                    )

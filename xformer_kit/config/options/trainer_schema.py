@@ -1,0 +1,243 @@
+"""Options of the trainer: Lightning's plain-valued keywords and our own, read without Lightning.
+
+`OPTIONS` is the schema, `REPLACED` maps Lightning's other keywords to what sets them here, and
+`faults` checks a node. A test compares both tables with the installed signature of
+`lightning.Trainer`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Literal
+
+from xformer_kit.config.options.loggers import LOGGERS
+from xformer_kit.registry import (
+    Context,
+    Fault,
+    Faults,
+    Node,
+    Option,
+    Options,
+    Registry,
+    above,
+    alternatives,
+    at_least,
+    at_most,
+    format_value,
+    mismatch,
+    other_option,
+    suggestion,
+    with_default,
+)
+from xformer_kit.registry.other_libraries import REACHED
+
+TRAINER = Registry("trainer")
+MAX_STEPS = 10**12  # more overflow counters of examples
+
+
+@TRAINER.register("ours")
+@dataclass(frozen=True)
+class OwnTrainerOptions:
+    """Options of our own."""
+
+    # micro-batches per optimizer step; auto: the fewest that fit
+    accumulate: int | Literal["auto"] = "auto"
+    val_every: int | None = 200  # optimizer steps between validations; null: only at the end
+    # optimizer steps between checkpoints; null: at validations and the end
+    checkpoint_every: int | None = 200
+    # what a non-finite loss or gradient does; its step is left out
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    # seconds after which a rank that sends no heartbeat is ended, and named; null: never
+    rank_timeout: float | None = 60.0
+    compile: bool | Literal["auto"] = "auto"  # compile each block; auto: on CUDA
+    # optimizer steps under torch's profiler, once 5 have passed, or half of a shorter run; 0: off
+    profile: int = 0
+    # write a text of the model at each validation, to samples.csv, and print one at the end
+    sample: bool = True
+    # tokens that data.batch_size texts are written by at the end, to time decoding; 0: off
+    decode_tokens: int = 0
+
+
+@TRAINER.register("lightning")
+@dataclass(frozen=True)
+class LightningOptions:
+    """Keywords of lightning.Trainer."""
+
+    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"  # kind of device
+    # how devices share the work; auto: ddp where there are several
+    strategy: Literal["auto", "ddp"] = "auto"
+    devices: int | list[int] | str = 1  # devices per node: how many, which, or auto
+    num_nodes: int = 1  # machines
+    # auto: bf16-mixed on CUDA, 32-true elsewhere
+    precision: Literal[
+        "auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"
+    ] = "auto"
+    # passes over the training data; gives max_steps where that is null
+    max_epochs: int | None = None
+    max_steps: int | None = 2000  # optimizer steps
+    max_time: str | dict | None = None  # DD:HH:MM:SS after which training stops; it can be resumed
+    # optimizer steps per epoch, or a fraction of them
+    limit_train_batches: int | float | None = None
+    # validation batches per device, or a fraction of them
+    limit_val_batches: int | float | None = None
+    overfit_batches: int = 0  # train on this many global batches again and again; 0: off
+    num_sanity_val_steps: int = 0  # validation batches before training
+    log_every_n_steps: int = 10  # optimizer steps between rows of metrics.csv
+    enable_checkpointing: bool = True  # write checkpoints
+    enable_progress_bar: bool = True  # show the live bar
+    enable_model_summary: bool = False  # print Lightning's table of modules
+    # largest norm (or value) of the gradient; null: no clipping
+    gradient_clip_val: float | None = 1.0
+    gradient_clip_algorithm: Literal["norm", "value"] = "norm"  # what gradient_clip_val bounds
+    deterministic: bool | Literal["warn"] | None = None  # deterministic algorithms only
+    benchmark: bool | None = None  # let cuDNN choose by timing
+    inference_mode: bool = True  # inference mode in evaluation outside of training
+    detect_anomaly: bool = False  # autograd's anomaly detection
+
+
+OURS, LIGHTNING = TRAINER.options("ours"), TRAINER.options("lightning")
+OPTIONS: dict[str, Option] = LIGHTNING | OURS
+
+_STEPS = ("trainer.val_every", "Set that instead; it is a number of optimizer steps.")
+# Lightning's other keywords -> (what decides it here, the fix if it is not `other_option`'s)
+REPLACED = {
+    "accumulate_grad_batches": ("trainer.accumulate", ""),
+    "val_check_interval": _STEPS,
+    "check_val_every_n_epoch": _STEPS,
+    "reload_dataloaders_every_n_epochs": (
+        "data, whose order is a function of seed, epoch and position",
+        "Leave it out.",
+    ),
+    "fast_dev_run": ("debug", "Try debug=fast."),
+    "barebones": ("logger", "Try logger=none trainer.enable_progress_bar=false."),
+    "logger": ("logger", f"Try logger={alternatives(sorted(LOGGERS))}."),
+    "default_root_dir": ("hydra.run.dir", ""),
+    "use_distributed_sampler": ("data, which gives every rank its slice", "Leave it out."),
+    "limit_test_batches": ("xformer evaluate", "Leave it out, and type xformer evaluate RUN."),
+    "limit_predict_batches": ("xformer generate", "Leave it out, and type xformer generate RUN."),
+    "profiler": ("trainer.profile", "Try trainer.profile=10, or debug=profile."),
+    "min_steps": REACHED,
+    "min_epochs": REACHED,
+    "sync_batchnorm": ("the components, none of which has a batch norm", "Leave it out."),
+    "callbacks": (
+        "callbacks",
+        "Try callbacks.early_stopping.patience=5; xformer components callbacks lists others.",
+    ),
+    "plugins": (
+        "trainer.precision and trainer.strategy",
+        "Try trainer.precision=bf16-mixed, or trainer.strategy=ddp.",
+    ),
+    "enable_autolog_hparams": ("logger: the config is always logged", "Leave it out."),
+    "model_registry": ("logger: checkpoints stay in the run's directory", "Leave it out."),
+}
+
+
+def seconds(limit: str | Node | None) -> float | None:
+    """Returns trainer.max_time in seconds: DD:HH:MM:SS, or a mapping of timedelta's keywords.
+    Raises ValueError or TypeError.
+    """
+    if limit is None:
+        return None
+    if isinstance(limit, Mapping):
+        return timedelta(**limit).total_seconds()
+    if not (found := re.fullmatch(r"(\d+):(\d\d):(\d\d):(\d\d)", limit.strip())):
+        raise ValueError(limit)
+    days, hours, minutes, rest = map(int, found.groups())
+    return timedelta(days, rest, minutes=minutes, hours=hours).total_seconds()
+
+
+def faults(node: Any) -> Faults:
+    """Yields every fault of a trainer node."""
+    if isinstance(node, Mapping):
+        yield from (fault.at("trainer") for fault in _faults(node))
+    else:
+        yield Fault(
+            "trainer",
+            "must hold the trainer's options",
+            got=format_value(node),
+            fix="Try trainer=default.",
+        )
+
+
+def _faults(node: Node) -> Faults:
+    """Yields the faults of the options, with paths inside the node."""
+    valid, context = {}, Context()
+    for key, value in node.items():
+        if key in REPLACED:
+            decided_by, fix = REPLACED[key]
+            known = other_option(key, value)
+            fix = fix or (known.fix if known else "")
+            if key == "logger" and (name := "none" if value is False else str(value)) in LOGGERS:
+                fix = f"Try logger={name}."
+            yield Fault(key, f"is decided by {decided_by} here", format_value(value), fix)
+        elif key not in OPTIONS and (
+            fault := other_option(f"trainer.{key}", value) or other_option(key, value)
+        ):
+            yield replace(fault, path=key)
+        elif key not in OPTIONS:
+            yield Fault(
+                key, f"the trainer has no option '{key}'", fix=suggestion(key, sorted(OPTIONS))
+            )
+        elif found := list(mismatch(OPTIONS[key].type, value, key, context)):
+            yield from (with_default(fault, OPTIONS[key].default) for fault in found)
+        else:
+            valid[key] = value
+    yield from _out_of_range(valid)
+
+
+def _out_of_range(node: Node) -> Faults:
+    """Yields the faults of options with valid types whose values are out of range."""
+    numbers = Options(**{k: v for k, v in node.items() if isinstance(v, (int, float))})
+    yield from at_least(
+        numbers,
+        max_steps=1,
+        max_epochs=1,
+        num_nodes=1,
+        accumulate=1,
+        val_every=1,
+        checkpoint_every=1,
+        log_every_n_steps=1,
+        overfit_batches=0,
+        num_sanity_val_steps=-1,
+        profile=0,
+        decode_tokens=0,
+    )
+    yield from at_most(numbers, max_steps=MAX_STEPS, max_epochs=MAX_STEPS)
+    limits = dict.fromkeys(("limit_train_batches", "limit_val_batches"), 0)
+    unlimited = "null means no limit."
+    yield from above(numbers, unlimited, **limits, gradient_clip_val=0, rank_timeout=0)
+    for key, value, _ in numbers.bounded(limits):
+        if isinstance(value, float) and value > 1.0:
+            yield Fault(
+                key,
+                "a fraction is at most 1.0",
+                got=value,
+                fix="Give a whole number to count batches.",
+            )
+    if "max_steps" in node and node["max_steps"] is None and node.get("max_epochs") is None:
+        rule, fix = "must be given where max_epochs is not", "Try trainer.max_steps=2000."
+        yield Fault("max_steps", rule, got="null and null", fix=fix)
+    yield from _devices(node.get("devices", 1))
+    limit = node.get("max_time")
+    try:
+        if limit is not None and not (seconds(limit) or 0) > 0:
+            yield Fault("max_time", "must be above 0", got=format_value(limit), fix=unlimited)
+    except (ValueError, TypeError, OverflowError):
+        rule, fix = "must be days:hours:minutes:seconds", "Try 00:08:00:00 for eight hours."
+        yield Fault("max_time", rule, got=format_value(limit), fix=fix)
+
+
+def _devices(devices: int | list[int] | str) -> Faults:
+    """Yields the fault of trainer.devices."""
+    fix = "Give a number, a list of indices, or auto."
+    if isinstance(devices, str):
+        valid = devices == "auto" or devices.isdigit()
+        rule = "names no devices"
+    elif isinstance(devices, list):
+        valid = bool(devices) and len(set(devices)) == len(devices) and min(devices) >= 0
+        rule = "must be different indices from 0"
+    else:
+        valid, rule = devices >= 1 or devices == -1, "must be at least 1, or -1 for all"
+    if not valid:
+        yield Fault("devices", rule, got=format_value(devices), fix=fix)

@@ -1,0 +1,1 @@
+"""Saved configs: those in runs' directories, their text and their hash."""

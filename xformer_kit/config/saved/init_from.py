@@ -1,0 +1,46 @@
+"""The run whose weights another run starts from, `init_from=RUN`: its place on the disk."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from xformer_kit.config.saved.run_directories import example_of_run
+from xformer_kit.registry import Fault, Faults, Node
+from xformer_kit.text.command_lines import value
+from xformer_kit.text.user_path import user_path
+
+RULE = "must be a run's directory, or a file in its checkpoints/"
+CHECKPOINTS = ("best", "last", "previous")
+
+
+def source_of(path: str) -> tuple[Path, Path | None]:
+    """Returns (run directory, checkpoint file) of init_from.run: a run's directory, of which the
+    first existing file of CHECKPOINTS counts, or one of its checkpoints; None for no checkpoint.
+    """
+    place = user_path(path)
+    if place.suffix == ".ckpt":
+        return place.parent.parent, place if place.is_file() else None
+    files = (place / "checkpoints" / f"{name}.ckpt" for name in CHECKPOINTS)
+    return place, next(filter(Path.is_file, files), None)
+
+
+def source_faults(config: Node) -> Faults:
+    """Yields the fault of a run that a new run cannot start from."""
+    node = config.get("init_from")
+    path = node.get("run") if isinstance(node, Mapping) else None
+    if not isinstance(path, str):
+        return  # null, or of a wrong type, which has its own fault
+    run, checkpoint = source_of(path)
+    if not all((run / name).is_file() for name in ("config.yaml", "tokenizer.json")):
+        yield Fault("init_from.run", RULE, path, _fix(user_path(path)))
+    elif checkpoint is None:
+        yield Fault("init_from.run", "has no checkpoint", path, "Train it first.")
+
+
+def _fix(place: Path) -> str:
+    """Returns the fix for a path that is none of a run: the run that contains it, if any."""
+    if place.exists():
+        for folder in place.absolute().parents:
+            if (folder / "config.yaml").is_file() and (folder / "tokenizer.json").is_file():
+                return f"Try {value(str(folder))}."
+    example = example_of_run(place, "Try {}.", value)
+    return f"{example} Names on the Hugging Face hub and weights of other programs are not read."

@@ -1,0 +1,1 @@
+"""From the texts of a corpus to the examples of a run: tokenizers, documents, windows, pairs."""

@@ -1,0 +1,1 @@
+"""Printable text, paths that a user types, and command lines for messages."""
