@@ -6,9 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.allowed_imports import LATE, MAY, TASKS_LATE, TASKS_MAY
+from tests.allowed_imports import DIVIDED, LAYERS
 
 ROOT = Path(__file__).resolve().parents[1]
+PLACES = {folder: place for place, layer in enumerate(LAYERS) for folder in layer}
 
 
 class Import(NamedTuple):
@@ -58,26 +59,18 @@ def imports_of_files(pattern: str) -> list[Import]:
 
 
 def unit(name: str) -> str:
-    """Returns the unit of a file or module: xformer_kit/attention/base.py or
-    xformer_kit.attention.base -> attention; xformer_kit/model/head.py -> model.head; a name of the
-    package -> __init__.
+    """Returns the folder of a file or module in LAYERS: xformer_kit/attention/base.py or
+    xformer_kit.attention.base -> attention; xformer_kit.config.line.flags -> config/line;
+    tasks/run/start.py -> tasks/run; a file next to the folders is one of its own.
     """
-    components = name.removesuffix(".py").replace("/", ".").removesuffix(".__init__").split(".")
-    if (of_model := ".".join(components[1:3])) in MAY and components[1] == "model":
-        return of_model
-    return components[1] if len(components) > 1 and components[1] in MAY else "__init__"
-
-
-def tasks_unit(name: str) -> str:
-    """Returns the unit of a file or module of tasks: tasks/process/seeds.py -> run.seeds;
-    tasks.run.trainer -> run; tasks/modules/data.py -> modules.
-    """
-    components = name.removesuffix(".py").replace("/", ".").split(".")[1:]
-    if (in_run := ".".join(components[:2])) in TASKS_MAY:
-        return in_run
-    if not components or components[0][0].isupper():  # tasks.Config, which __init__ defines
-        return "__init__"
-    return components[0] if components[0] in TASKS_MAY else "modules"
+    package, *inside = name.removesuffix(".py").replace("/", ".").split(".")
+    inside = [part for part in inside if part != "__init__"]
+    if package == "tasks":
+        return "/".join(["tasks", *inside[:1]]) if inside and inside[0].islower() else "tasks"
+    folder, *below = inside or ["__init__"]
+    if folder in DIVIDED and below and f"{folder}/{below[0]}" in PLACES:
+        return f"{folder}/{below[0]}"
+    return folder if folder in PLACES else "__init__"
 
 
 def registries() -> set[str]:
@@ -122,30 +115,17 @@ def tasks_imports() -> list[Import]:
     return imports_of_files("tasks/**/*.py")
 
 
-def between_units(found: list[Import]) -> Iterator[tuple[str, str, bool]]:
-    """Yields (importing unit, imported unit, late) for each import of another unit."""
-    for one in found:
-        if one.module.split(".")[0] == "xformer_kit" and unit(one.file) != unit(one.module):
-            yield unit(one.file), unit(one.module), one.late
-
-
 def faults(found: list[Import]) -> list[str]:
-    """Returns every import between units of the library that is not allowed."""
-    wrong = []
-    for here, there, late in between_units(found):
-        if there not in MAY[here] and not (late and (here, there) in LATE):
-            wrong.append(f"{here} imports {there}")
-    return sorted(set(wrong))
-
-
-def task_faults(found: list[Import]) -> list[str]:
-    """Returns every import between units of tasks that is not allowed."""
+    """Returns every import of a folder that is not in a layer before that of the importing one. The
+    __init__ of a divided folder exports names of its subfolders.
+    """
     wrong = set()
     for one in found:
-        here, there = tasks_unit(one.file), tasks_unit(one.module)
-        allowed = {here, *TASKS_MAY[here]}
-        late = one.late and (here, there) in TASKS_LATE
-        if one.module.split(".")[0] == "tasks" and there not in allowed and not late:
+        if one.module.split(".")[0] not in ("xformer_kit", "tasks"):
+            continue
+        here, there = unit(one.file), unit(one.module)
+        exports = one.file.endswith("__init__.py") and there.startswith(f"{here}/")
+        if here != there and PLACES[there] >= PLACES[here] and not exports:
             wrong.add(f"{here} imports {there}")
     return sorted(wrong)
 

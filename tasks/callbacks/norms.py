@@ -15,7 +15,7 @@ from tasks.callbacks.monitored import set_callback_metrics
 from tasks.logging.csv_log import CsvLog
 from tasks.modules.evaluation import EvaluatedTask as Task
 from xformer_kit.config.options.callbacks import Norms as Options
-from xformer_kit.model.initialise import parameter_places
+from xformer_kit.model.initial_weights import parameter_places
 
 
 @dataclass(eq=False)

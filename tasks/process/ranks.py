@@ -18,7 +18,7 @@ from typing import Any
 
 from tasks import Facts
 from tasks.process.exit_codes import NoRun
-from xformer_kit.config.faults.launcher import has_launcher
+from xformer_kit.launcher import has_launcher
 
 STORE_TIMEOUT = timedelta(seconds=300)
 

@@ -1,1 +1,1 @@
-"""A run: start, resume, processes, checkpoints and exit codes."""
+"""A run from its checked config to its end: start, resume, training, and what it starts from."""

@@ -16,11 +16,7 @@ from tasks import Config, State
 from tasks.callbacks import Observers, user_callbacks
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.checkpoints import CheckpointSaver
-from tasks.callbacks.observers import (
-    create_averages,
-    create_checkpoint_saver,
-    create_observers,
-)
+from tasks.callbacks.observers import create_averages, create_checkpoint_saver, create_observers
 from tasks.callbacks.recorder import EarlyMeasurement, Recorder
 from tasks.callbacks.stopping import RequestedStop, StopBeforeStep, StopSource
 from tasks.checkpoints import checkpoints

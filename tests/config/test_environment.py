@@ -3,8 +3,8 @@
 import pytest
 
 from xformer_kit.config import compose
-from xformer_kit.config.faults.check import GROUPS, MAPPING_GROUPS, NESTED_GROUPS
 from xformer_kit.config.hydra.environment import secret_faults
+from xformer_kit.config.options.groups import GROUPS, MAPPING_GROUPS, NESTED_GROUPS
 from xformer_kit.config.saved.difference import flat
 from xformer_kit.registry import ConfigError
 

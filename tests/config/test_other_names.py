@@ -3,9 +3,9 @@
 import pytest
 
 from xformer_kit import ConfigError
-from xformer_kit.config.faults.check import GROUPS, MAPPING_GROUPS, NESTED_GROUPS
 from xformer_kit.config.line.command_line import preflight
 from xformer_kit.config.line.composition import compose
+from xformer_kit.config.options.groups import GROUPS, MAPPING_GROUPS, NESTED_GROUPS
 from xformer_kit.registry import REQUIRED, Context, Registry
 
 ALL = GROUPS | MAPPING_GROUPS | NESTED_GROUPS

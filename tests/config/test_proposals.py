@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xformer_kit.config import preflight
-from xformer_kit.config.faults.check import GROUPS, NESTED_GROUPS
+from xformer_kit.config.options.groups import GROUPS, NESTED_GROUPS
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.messages import nearest
 from xformer_kit.registry.other_libraries import OTHER_OPTIONS

@@ -108,7 +108,7 @@ def test_shared_embeddings_that_are_two_matrices_are_caught(monkeypatch):
 
 def test_weights_that_depend_on_other_components_are_caught(monkeypatch):
     """One generator for all parameters in turn, as in plain torch."""
-    from xformer_kit.model import initialise as init
+    from xformer_kit.model import initial_weights as init
 
     def shared(seed, name):
         if name == "embed.weight":
@@ -128,7 +128,7 @@ def test_weights_that_depend_on_other_components_are_caught(monkeypatch):
 
 
 def test_a_seed_without_effect_is_caught(monkeypatch):
-    from xformer_kit.model import initialise as init
+    from xformer_kit.model import initial_weights as init
 
     generator = init.generator
     monkeypatch.setattr(init, "generator", lambda seed, name: generator(0, name))

@@ -7,8 +7,8 @@ import torch
 from refusals import refused
 
 from xformer_kit import build, compose
-from xformer_kit.model.init import INITS, Matrix
-from xformer_kit.model.initialise import generator
+from xformer_kit.model.init_distributions import INITS, Matrix
+from xformer_kit.model.initial_weights import generator
 from xformer_kit.tensors import hidden
 
 SIZES = [

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import Composition, build_tiny_model
-from xformer_kit.model.init import INITS
+from xformer_kit.model.init_distributions import INITS
 from xformer_kit.placement import PLACEMENTS
 from xformer_kit.placement.weighted import deepnorm_factors
 from xformer_kit.tensors.tokens import UNKNOWN

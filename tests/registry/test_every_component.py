@@ -42,7 +42,7 @@ def test_no_option_has_the_name_of_a_setting_of_its_group():
 def test_no_number_is_infinite():
     """One fault for NaN or infinity in each option that is a number, with nothing that follows."""
     from xformer_kit.config import GROUPS, NESTED_GROUPS
-    from xformer_kit.config.faults.check import MAPPING_GROUPS
+    from xformer_kit.config.options.groups import MAPPING_GROUPS
     from xformer_kit.config.options.settings import SETTINGS
     from xformer_kit.registry import REQUIRED, Context, format_value
 

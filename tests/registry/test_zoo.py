@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.config.faults.check import GROUPS, NESTED_GROUPS
+from xformer_kit.config.options.groups import GROUPS, NESTED_GROUPS
 from xformer_kit.registry import ConfigError, Registry
 from xformer_kit.registry.zoo import PACKAGE, ZOO, zoo_modules
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from xformer_kit.config.faults.check import GROUPS, NESTED_GROUPS
+from xformer_kit.config.options.groups import GROUPS, NESTED_GROUPS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.registry.zoo import ZOO
 

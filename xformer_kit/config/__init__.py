@@ -2,14 +2,9 @@
 
 import importlib
 
-from xformer_kit.config.faults.check import (
-    GROUPS,
-    MAPPING_GROUPS,
-    NESTED_GROUPS,
-    check,
-    checked_plan,
-)
+from xformer_kit.config.faults.check import check, checked_plan
 from xformer_kit.config.options.components import import_components
+from xformer_kit.config.options.groups import GROUPS, MAPPING_GROUPS, NESTED_GROUPS
 from xformer_kit.config.saved.config_file import read_config
 from xformer_kit.config.saved.identity import config_hash, config_yaml
 
@@ -28,11 +23,11 @@ __all__ = [
 ]
 # Name -> its module: Hydra is imported only where a config is composed.
 LAZY = {
-    "compose": "composition",
-    "from_hydra": "composition",
-    "to_plain_config": "composition",
-    "conf_dir": "hydra_session",
-    "preflight": "command_line",
+    "compose": "line.composition",
+    "from_hydra": "line.composition",
+    "to_plain_config": "line.composition",
+    "conf_dir": "hydra.hydra_session",
+    "preflight": "line.command_line",
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from xformer_kit.config.faults.check import registry_at
+from xformer_kit.config.options.groups import registry_at
 from xformer_kit.config.saved.difference import differing, flat
 from xformer_kit.inspect.describe import Description, describe, vocabulary
 from xformer_kit.inspect.layers import format_ranges, group_equal

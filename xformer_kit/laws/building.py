@@ -22,7 +22,7 @@ from xformer_kit.laws.tiny_composition import (
     tiny_node,
     with_model_options,
 )
-from xformer_kit.model.initialise import parameter_places
+from xformer_kit.model.initial_weights import parameter_places
 from xformer_kit.model.model import Model
 from xformer_kit.plan import KINDS, model_plan
 from xformer_kit.registry import REQUIRED, Node

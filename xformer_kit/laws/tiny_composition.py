@@ -19,7 +19,7 @@ from xformer_kit.config.line.overrides import value_text
 from xformer_kit.extra import EXTRAS
 from xformer_kit.model.build import build_model
 from xformer_kit.model.generation_cache import GenerationCache
-from xformer_kit.model.initialise import generator
+from xformer_kit.model.initial_weights import generator
 from xformer_kit.model.model import Encoded, Model
 from xformer_kit.plan import KINDS, OUTPUT_LAWS, as_node, stack_plan, stacks
 from xformer_kit.position import POSITIONS

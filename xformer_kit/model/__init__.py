@@ -1,1 +1,1 @@
-"""The model: embedding, stacks of blocks, head, and what they compute with."""
+"""The model: embedding, stacks of blocks, head, loss, initial weights, adapters and shards."""

@@ -13,8 +13,8 @@ from xformer_kit.ffn import FFNS
 from xformer_kit.kernel import KERNELS, Flex, Kernel, SDPAOrFlex
 from xformer_kit.model.block import Block
 from xformer_kit.model.head import Head, LogitScaling, TiedHead, Transform
-from xformer_kit.model.init import INITS
-from xformer_kit.model.initialise import initialise
+from xformer_kit.model.init_distributions import INITS
+from xformer_kit.model.initial_weights import initialise
 from xformer_kit.model.lora import add_adapters
 from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from xformer_kit.ffn.moe import ExpertLinear, expert_products
 from xformer_kit.ffn.routes import Routes
-from xformer_kit.model.initialise import generator
+from xformer_kit.model.initial_weights import generator
 from xformer_kit.tensors import ParameterInfo, canonical, hidden, parameter_table
 
 ADAPTERS = ("lora_a", "lora_b")

@@ -11,13 +11,11 @@ time the component is needed.
 
 import importlib
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from xformer_kit.files.user_modules import PREFIX
 from xformer_kit.registry.checking import node_faults, with_needed
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.entries import Broken, InnerNode, Option
@@ -202,12 +200,8 @@ class Registry(Node):
         return add
 
     def forget(self, module: str) -> None:
-        """Removes the components that a module registered, so that it can be imported again; a
-        user's module also from sys.modules, of which loader processes get a copy.
-        """
+        """Removes the components that a module registered, so that it can be imported again."""
         _count_change()
-        if module.startswith(PREFIX):
-            sys.modules.pop(module, None)
         for name in [
             name for name, component in self._components.items() if component.__module__ == module
         ]:

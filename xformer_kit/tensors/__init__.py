@@ -1,4 +1,6 @@
-"""Values that all kinds of component share: what a parameter is."""
+"""What the kinds of component share: tokens and contexts of attentions, caches, fused projections,
+reports, and descriptions of parameters.
+"""
 
 from xformer_kit.tensors.parameters import (
     ParameterInfo,

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.registry.fault import format_value
 from xformer_kit.text.user_path import user_path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -81,7 +80,7 @@ def override_text(item: Any) -> str:
     if isinstance(item, (list, tuple)):
         return "[" + ",".join(map(override_text, item)) + "]"
     if item is None or isinstance(item, bool):
-        return format_value(item)
+        return {None: "null", True: "true", False: "false"}[item]
     return value(item) if isinstance(item, str) else str(item)
 
 

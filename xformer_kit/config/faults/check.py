@@ -18,19 +18,15 @@ from xformer_kit.config.faults.task_faults import (
     task_faults,
 )
 from xformer_kit.config.faults.unknown_values import with_unknown
-from xformer_kit.config.options.callbacks import CALLBACKS, monitored_faults
-from xformer_kit.config.options.loggers import LOGGERS, logger_faults
-from xformer_kit.config.options.metrics import METRICS
+from xformer_kit.config.options.callbacks import monitored_faults
+from xformer_kit.config.options.groups import GROUPS, MAPPING_GROUPS, OWN_FILE
+from xformer_kit.config.options.loggers import logger_faults
 from xformer_kit.config.options.settings import SETTINGS, missing_settings
 from xformer_kit.config.options.trainer_schema import OPTIONS as TRAINER
 from xformer_kit.config.options.trainer_schema import faults as trainer_faults
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.extra import EXTRAS
-from xformer_kit.model.init import INITS
-from xformer_kit.objective import OBJECTIVES
-from xformer_kit.optim import OPTIMIZERS
-from xformer_kit.optim.schedules import SCHEDULES
 from xformer_kit.plan import KINDS, STACKS, ModelPlan, as_node, model_plan, new_plan
 from xformer_kit.registry import (
     ConfigError,
@@ -38,7 +34,6 @@ from xformer_kit.registry import (
     Fault,
     Faults,
     Node,
-    Registry,
     format_value,
     independent_check,
     mapping_faults,
@@ -46,30 +41,6 @@ from xformer_kit.registry import (
     unknown_option,
 )
 
-GROUPS: dict[str, Registry] = KINDS | {
-    "task": OBJECTIVES,
-    "data": CORPORA,
-    "tokenizer": TOKENIZERS,
-    "init": INITS,
-    "optim": OPTIMIZERS,
-    "schedule": SCHEDULES,
-    "logger": LOGGERS,
-}
-# Kinds of components nested in options of other components, such as attn.score.
-NESTED_GROUPS: dict[str, Registry] = {
-    inner.group: inner
-    for registry in KINDS.values()
-    for name in registry.loaded
-    for inner in registry.inner(name).values()
-    if inner.group not in GROUPS
-}
-# Kinds of which a config has any number: {name: options}.
-MAPPING_GROUPS: dict[str, Registry] = {
-    "extra": EXTRAS,
-    "callbacks": CALLBACKS,
-    "metrics": METRICS,
-}
-OWN_FILE = "One of your own needs its file: components=[my_{}.py]."
 TOP_KEYS = (
     "name",
     *SETTINGS.options("run"),
@@ -82,19 +53,6 @@ TOP_KEYS = (
     "lora",
     *MAPPING_GROUPS,
 )
-
-
-def registry_at(path: str) -> Registry | None:
-    """Returns the registry of the component at a config path: norm, attn.score,
-    model.decoder.cross, model.encoder.variants.local.mask; None for the path of anything else.
-    """
-    first, *inside = path.split(".")
-    if first == "model" and len(inside) > 1 and inside[0] in STACKS:
-        inside = inside[3:] if inside[1] == "variants" else inside[1:]
-        if len(inside) == 1:
-            return KINDS.get("attn" if inside == ["cross"] else inside[0])
-    nested = ".".join(path.replace(".cross.", ".attn.").split(".")[-2:])
-    return GROUPS.get(path) or NESTED_GROUPS.get(nested)
 
 
 def check(

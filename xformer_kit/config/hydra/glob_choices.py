@@ -3,8 +3,8 @@
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 
-from xformer_kit.config.faults.check import GROUPS
 from xformer_kit.config.hydra.hydra_session import HydraSession
+from xformer_kit.config.options.groups import GROUPS
 from xformer_kit.registry import Fault
 
 

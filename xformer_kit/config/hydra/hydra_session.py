@@ -30,7 +30,7 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from xformer_kit.config.faults.check import GROUPS
+from xformer_kit.config.options.groups import GROUPS
 from xformer_kit.config.options.loggers import LOGGERS, composed_choice
 from xformer_kit.config.options.settings import default_settings
 from xformer_kit.objective import OBJECTIVES
@@ -53,7 +53,7 @@ def conf_dir() -> str:
     """Returns the absolute directory of YAML files: inside the installed package, or next to it in
     a checkout.
     """
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     for place in (package / "conf", package.parent / "conf"):
         if (place / f"{PRIMARY}.yaml").is_file():
             return str(place)

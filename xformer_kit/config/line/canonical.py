@@ -7,7 +7,7 @@ runs and hashes have the own name, and the options that the other name implies.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xformer_kit.config.faults.check import GROUPS, MAPPING_GROUPS
+from xformer_kit.config.options.groups import GROUPS, MAPPING_GROUPS
 from xformer_kit.config.options.settings import SETTINGS
 from xformer_kit.config.options.trainer_schema import OPTIONS as TRAINER
 from xformer_kit.plan import KINDS, STACKS

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from types import UnionType
 from typing import Any, Literal, TypedDict, get_args, get_origin
 
-from xformer_kit.config.faults.check import GROUPS, MAPPING_GROUPS
 from xformer_kit.config.hydra.hydra_session import open_session
 from xformer_kit.config.line.composition import compose
 from xformer_kit.config.line.overrides import INSTRUCTIONS
+from xformer_kit.config.options.groups import GROUPS, MAPPING_GROUPS
 from xformer_kit.config.saved.difference import flat
 from xformer_kit.registry import Node, Registry
 

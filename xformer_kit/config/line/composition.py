@@ -15,7 +15,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from xformer_kit.config.faults.check import GROUPS, MAPPING_GROUPS, check
+from xformer_kit.config.faults.check import check
 from xformer_kit.config.faults.machine import run_faults
 from xformer_kit.config.faults.result_names import unknown_metric_faults
 from xformer_kit.config.faults.unused_options import unused_overrides
@@ -43,6 +43,7 @@ from xformer_kit.config.line.overrides import (
 )
 from xformer_kit.config.line.task_defaults import with_file_hint
 from xformer_kit.config.line.unknown_choices import unknown_component
+from xformer_kit.config.options.groups import GROUPS, MAPPING_GROUPS
 from xformer_kit.config.options.loggers import resolve_loggers
 from xformer_kit.config.saved.init_from import source_faults
 from xformer_kit.plan import STACKS

@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Glob, Override
 from omegaconf import OmegaConf
 from omegaconf.errors import KeyValidationError, OmegaConfBaseException
 
-from xformer_kit.config.faults.check import GROUPS
+from xformer_kit.config.options.groups import GROUPS
 from xformer_kit.config.saved.difference import flat
 from xformer_kit.files.saved_files import is_special, readable
 from xformer_kit.registry import Fault, Faults, did_you_mean, format_value

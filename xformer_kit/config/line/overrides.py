@@ -11,7 +11,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
-from xformer_kit.config.faults.check import GROUPS, OWN_FILE, registry_at
 from xformer_kit.config.hydra.glob_choices import listed
 from xformer_kit.config.hydra.hydra_session import SWEEPS, HydraSession, conf_dir, open_session
 from xformer_kit.config.line.config_files import (
@@ -25,6 +24,7 @@ from xformer_kit.config.line.spaced_words import KEY, joined_words
 from xformer_kit.config.line.task_defaults import task_defaults
 from xformer_kit.config.line.unknown_choices import NOT_REGISTERED, UNREAD, unknown_choice
 from xformer_kit.config.options.components import import_components
+from xformer_kit.config.options.groups import GROUPS, OWN_FILE, registry_at
 from xformer_kit.config.options.loggers import LOGGERS
 from xformer_kit.config.saved.difference import as_literal
 from xformer_kit.config.saved.run_directories import named_run

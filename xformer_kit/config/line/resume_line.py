@@ -8,10 +8,10 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override
 
-from xformer_kit.config.faults.check import GROUPS
 from xformer_kit.config.line.config_files import as_list
 from xformer_kit.config.line.overrides import INSTRUCTIONS, instructions
 from xformer_kit.config.line.to_overrides import changed_paths, choices_of, started_from
+from xformer_kit.config.options.groups import GROUPS
 from xformer_kit.config.options.trainer_schema import faults as trainer_faults
 from xformer_kit.config.saved.config_file import read_config
 from xformer_kit.plan import KINDS, as_node

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from xformer_kit.config.faults.check import GROUPS
 from xformer_kit.config.faults.unused_options import unused_overrides
 from xformer_kit.config.line.composition import compose, compose_overrides
 from xformer_kit.config.line.overrides import expand, parse
+from xformer_kit.config.options.groups import GROUPS
 from xformer_kit.config.saved.config_file import read_config
 from xformer_kit.plan import KINDS, STACKS
 from xformer_kit.registry import ConfigError, config_error, registry_version

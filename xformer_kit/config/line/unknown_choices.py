@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from xformer_kit.config.faults.check import GROUPS, OWN_FILE
 from xformer_kit.config.line.project_files import component_hint, config_hint
+from xformer_kit.config.options.groups import GROUPS, OWN_FILE
 from xformer_kit.registry import Fault, alternatives, did_you_mean, suggestion
 from xformer_kit.registry.other_libraries import (
     NORMS_OF_BATCHES,

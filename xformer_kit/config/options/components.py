@@ -13,7 +13,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from xformer_kit.config.faults.check import MAPPING_GROUPS, NESTED_GROUPS
+from xformer_kit.config.options.groups import MAPPING_GROUPS, NESTED_GROUPS
 from xformer_kit.files.saved_files import readable
 from xformer_kit.files.user_modules import module_name, run_module
 from xformer_kit.registry import ConfigError, Fault, Registry
@@ -84,6 +84,7 @@ def _entry_points(directories: tuple[tuple[str, int], ...]) -> tuple[EntryPoint,
 def _import(path: Path, file: str, registries: list[Registry], refused: Refused) -> list[Fault]:
     """Imports a file and returns the faults that prevented it; file: its name in messages."""
     name = module_name(path)
+    sys.modules.pop(name, None)  # loader processes get a copy of it
     for registry in registries:
         registry.forget(name)
         registry.refused = refused

@@ -17,7 +17,7 @@ METRICS = Registry("metric", caller_arguments=("classes",), group="metrics", sev
 
 
 class BuiltInMetric:
-    """Base of the options of built-in metrics. tasks/modules/configured_metrics.py creates the metrics.
+    """Base of the options of built-in metrics, which tasks/modules/configured_metrics.py creates.
 
     inputs: what `update` gets. "logits": logits (n, classes) and targets (n,) of tokens or of
     classes; "classes": the same, only of classes; "values": predicted and true numbers (n,);

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from xformer_kit.model.init import Init, Matrix
+from xformer_kit.model.init_distributions import Init, Matrix
 from xformer_kit.tensors import owned_parameters, parameter_table
 
 
