@@ -5,8 +5,8 @@ from pathlib import PurePosixPath
 
 from xformer_kit.config import GROUPS, NESTED_GROUPS
 from xformer_kit.config.options.callbacks import CALLBACKS
-from xformer_kit.config.options.metrics import METRICS
 from xformer_kit.extra import EXTRAS
+from xformer_kit.metrics import METRICS
 from xformer_kit.registry import Registry
 from xformer_kit.study.design import DESIGNS
 

@@ -7,7 +7,7 @@ DIVIDED = {"config", "data", "study"}
 LAYERS: list[set[str]] = [
     {"launcher", "text"},
     {"registry"},
-    {"files", "tensors"},
+    {"files", "metrics", "tensors"},
     {"mask", "position", "norm", "placement", "ffn", "extra", "kernel"},
     {"attention", "data", "generate", "objective", "optim"},
     {"plan", "zoo", "data/corpus", "data/tokenizer"},

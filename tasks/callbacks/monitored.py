@@ -9,8 +9,8 @@ import torch
 
 from tasks import Metrics
 from tasks.modules.evaluation import EvaluatedTask as Task
+from xformer_kit.metrics import TRAIN_LOSS, VAL, of_split
 from xformer_kit.registry import ConfigError, config_error, suggestion
-from xformer_kit.registry.metric_names import PREFIX, TRAIN_LOSS
 
 
 def set_callback_metrics(trainer: Any, row: Metrics) -> None:
@@ -30,15 +30,13 @@ class MonitoredMetrics:
     logged_before: Mapping[str, Any] = field(default_factory=dict)
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
-        known = [
-            TRAIN_LOSS,
-            *(f"{PREFIX}{n}" for n in (*task.split_metrics.names(), *task.validation)),
-        ]
+        known = [TRAIN_LOSS, *(f"{VAL}{n}" for n in task.split_metrics.names())]
+        known += of_split(task.validation)
         for option, metric in self.names.items():
             if metric in known or self.more_are_logged:
                 continue
             # They are computed once only for their names.
-            known += [f"{PREFIX}{name}" for name in task.validation_metrics()]
+            known += of_split(task.validation_metrics())
             if metric not in known:
                 raise missing_metric(option, metric, known)
 
@@ -48,7 +46,7 @@ class MonitoredMetrics:
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         logged, before = trainer.callback_metrics, self.logged_before
         for option, metric in self.names.items():
-            if metric == TRAIN_LOSS or metric.removeprefix(PREFIX) in task.validation:
+            if metric == TRAIN_LOSS or metric.removeprefix(VAL) in task.validation:
                 continue
             # Lightning has another tensor for a metric that is logged again.
             if metric in logged and logged[metric] is before.get(metric):
@@ -70,12 +68,12 @@ def monitored_value(option: str, metric: str, trainer: Any, task: Task) -> float
 
     Raises ConfigError, with the path of the `option` that names it, if there is none.
     """
-    metrics = {f"{PREFIX}{key}": value for key, value in task.validation.items()}
+    metrics = of_split(task.validation)
     if metric in metrics:
         return metrics[metric]
     logged = trainer.callback_metrics
     if metric not in logged:
-        known = (TRAIN_LOSS, *metrics, *(key for key in logged if key.startswith(PREFIX)))
+        known = (TRAIN_LOSS, *metrics, *(key for key in logged if key.startswith(VAL)))
         raise missing_metric(option, metric, known)
     return float(trainer.strategy.broadcast(float(logged[metric])))
 

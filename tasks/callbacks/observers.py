@@ -18,10 +18,9 @@ from tasks.callbacks.user_callbacks import own_hooks
 from tasks.logging.summary import versions
 from xformer_kit.config import config_yaml
 from xformer_kit.config.options.callbacks import monitored_metrics
-from xformer_kit.config.options.metric_direction import mode_of
 from xformer_kit.config.options.settings import SETTINGS
 from xformer_kit.config.options.trainer_schema import seconds
-from xformer_kit.registry.metric_names import PREFIX
+from xformer_kit.metrics import VAL, mode_of
 
 
 def create_averages(config: Config, cadence: Cadence, folder: Path, saved: Any) -> Averages | None:
@@ -94,6 +93,6 @@ def _monitored_metrics(config: Config, own_callbacks: dict[str, Any]) -> Monitor
         monitor = getattr(callback, "monitor", None)
         if not getattr(callback, "strict", True):
             continue  # it goes on without the metric
-        if isinstance(monitor, str) and monitor.startswith(PREFIX) and name != "early_stopping":
+        if isinstance(monitor, str) and monitor.startswith(VAL) and name != "early_stopping":
             names[f"callbacks.{name}"] = monitor
     return MonitoredMetrics(names, any(map(own_hooks, own_callbacks.values())))

@@ -6,7 +6,7 @@ from typing import Any
 from tasks.callbacks.cadence import TrainingClock
 from tasks.logging.bar import Bar
 from tasks.modules.evaluation import EvaluatedTask as Task
-from tasks.modules.metrics import format_validation
+from xformer_kit.metrics.printed import format_validation
 
 
 @dataclass(eq=False)

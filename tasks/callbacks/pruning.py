@@ -14,6 +14,7 @@ from tasks import State
 from tasks.callbacks.cadence import Cadence
 from tasks.modules.evaluation import EvaluatedTask as Task
 from tasks.process.exit_codes import Pruned
+from xformer_kit.metrics import VAL
 from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")
@@ -38,7 +39,7 @@ class Pruning:
             self._end(task)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        value = task.validation.get(self.trial["metric"].removeprefix("val/"))
+        value = task.validation.get(self.trial["metric"].removeprefix(VAL))
         last = task.step >= self.cadence.total
         if value is not None and self._is_pruned(trainer, task, value) and not last:
             self._end(task)

@@ -13,8 +13,8 @@ from tasks.logging.csv_log import CsvLog
 from tasks.logging.summary import peak_memory
 from tasks.modules.evaluation import EvaluatedTask as Task
 from xformer_kit.files.saved_files import read_columns
+from xformer_kit.metrics import VAL, of_split
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.metric_names import PREFIX
 
 WARM_UP = 5  # steps that are not measured, if there are more
 
@@ -98,7 +98,7 @@ class Recorder:
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if self.metrics is not None:
-            self.row |= {f"{PREFIX}{name}": value for name, value in task.validation.items()}
+            self.row |= of_split(task.validation)
             self._write(task)
             self.logged_row = self.other_row
         self.clock.resume()
@@ -137,11 +137,11 @@ class Recorder:
 
     def last_validation(self, task: Task) -> Metrics:
         """Returns the metrics of the last step's validation, with those of a user's callbacks."""
-        metrics = {f"{PREFIX}{name}": value for name, value in task.validation.items()}
+        metrics = of_split(task.validation)
         with suppress(OSError, ConfigError):  # of a file that was changed while the run trained
             columns = read_columns(self.metrics.path)  # type: ignore[union-attr]
             for name, (steps, values) in columns.items():
-                if name.startswith(PREFIX) and task.step in steps:
+                if name.startswith(VAL) and task.step in steps:
                     metrics.setdefault(name, values[-1])
         return metrics
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from tasks import Facts
 from xformer_kit.config.options.callbacks import CALLBACKS, only_observes
 from xformer_kit.config.options.callbacks import EarlyStopping as EarlyStoppingOptions
-from xformer_kit.config.options.metric_direction import mode_of
+from xformer_kit.metrics import mode_of
 from xformer_kit.registry import ConfigError, Fault, config_error
 from xformer_kit.registry.messages import one_line
 

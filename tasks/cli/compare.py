@@ -14,6 +14,7 @@ from tasks.cli.command import (
     print_result,
     table,
 )
+from xformer_kit.metrics import VAL_LOSS, known_metric
 from xformer_kit.registry import ConfigError
 
 SUMMARY = "runs side by side: configs, metrics, cost and speed, grouped over seeds"
@@ -25,7 +26,7 @@ OPTIONS = {
     "run+ RUN": (
         "directories of runs, or of sweeps for their runs; the others are compared with the first"
     ),
-    "--metric NAME": "the metric to compare, such as val/perplexity (val/loss)",
+    "--metric NAME": f"the metric to compare, such as val/perplexity ({VAL_LOSS})",
     "--json": "print plain data",
 }
 COST_FORMATS = {
@@ -73,7 +74,6 @@ def _print(comparison: Any) -> None:
 def _rows(comparison: Any) -> Iterator[tuple[str, ...]]:
     """Yields (title, *one cell per group): config values that differ, metrics, costs."""
     from xformer_kit.config.saved.difference import as_literal
-    from xformer_kit.study.metric import SHARES
 
     groups = comparison.groups
     for path in comparison.differing:
@@ -82,7 +82,7 @@ def _rows(comparison: Any) -> Iterator[tuple[str, ...]]:
             *(str(as_literal(g.config[path])) if path in g.config else "" for g in groups),
         )
     for name in comparison.metrics:
-        share = " (%)" if name.rpartition("/")[2] in SHARES else ""
+        share = " (%)" if (known := known_metric(name)) and known.share else ""
         yield name + share, *(_metric_cell(name, group.values(name).values()) for group in groups)
     for name, to_text in COST_FORMATS.items():
         columns = [group.values(name).values() for group in groups]

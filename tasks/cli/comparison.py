@@ -19,9 +19,9 @@ from xformer_kit.config.saved.config_file import saved_components
 from xformer_kit.config.saved.difference import as_literal, differing, flat
 from xformer_kit.config.saved.identity import hashed_config
 from xformer_kit.config.saved.run_directories import run_directories
+from xformer_kit.metrics import VAL, VAL_LOSS
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
 from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean
-from xformer_kit.registry.metric_names import PREFIX
 from xformer_kit.study.answer import Runs, StudyAnswer, answer
 from xformer_kit.study.metric import metric
 from xformer_kit.study.statistics import interval
@@ -31,7 +31,7 @@ from xformer_kit.text.user_path import user_path
 COST = ("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes")
 # Costs that --metric can compare: it is known whether a higher value is better.
 COMPARABLE_COSTS = ("tokens_per_second",)
-BY_BYTES = f"{PREFIX}bits_per_byte"
+BY_BYTES = f"{VAL}bits_per_byte"
 MAX_PATHS = 3  # differing paths in a group's name; with more, the name is its letter
 
 
@@ -227,7 +227,7 @@ def _metrics(finished: Mapping[Path, Facts], requested: str | None) -> tuple[lis
     first, *others = of_runs.values()
     common = [name for name in first if all(name in metrics for metrics in others)]
     if requested is None:
-        return common, "val/loss" if "val/loss" in common else _first_comparable(common)
+        return common, VAL_LOSS if VAL_LOSS in common else _first_comparable(common)
     for path, metrics in of_runs.items():
         if requested not in (*metrics, *COMPARABLE_COSTS):
             raise config_error(

@@ -19,6 +19,7 @@ from xformer_kit.data.preparation.training_data import (
     set_tokenizers,
 )
 from xformer_kit.inspect.memory import DTYPES, micro_batch, precision, weights_dtype
+from xformer_kit.metrics import of_split
 
 COUNTED_AT_ONCE = 2**20  # tokens
 
@@ -42,9 +43,7 @@ def validation_likelihood(run: Any, batch_size: int | None = None) -> State:
         for (part, _), batch in batches:
             split.evaluate(objective, model, map_tensors(batch, lambda x: x.to(device)), part)
     unit = objective.loss_unit.split()[-1]  # nats per token
-    return {f"val/{name}": value for name, value in split.compute().items()} | {
-        f"{unit}s": int(split.total.tokens)
-    }
+    return of_split(split.compute()) | {f"{unit}s": int(split.total.tokens)}
 
 
 def text_likelihood(run: Any, path: str, field: str, batch_size: int | None = None) -> State:

@@ -15,6 +15,7 @@ from tasks import Config
 from tasks.cli.command import CHECKPOINT_OPTION, import_files, load_run, resolve_config
 from tasks.process.command_faults import faults_at, flag, refuse, refuse_options, too_small
 from xformer_kit.files.saved_files import check_stays_inside
+from xformer_kit.metrics import TRAIN_LOSS, VAL_LOSS
 from xformer_kit.registry import Fault, Faults, config_error, suggestion
 from xformer_kit.text.command_lines import for_shell
 from xformer_kit.text.user_path import user_path
@@ -39,7 +40,7 @@ OPTIONS = {
     "--layers A,B": "numbers from 0 on, or names such as decoder.1.cross (all)",
     "--heads A,B": "numbers from 0 on (all)",
     **CHECKPOINT_OPTION,
-    "--metric A,B": "columns of metrics.csv (train/loss,val/loss)",
+    "--metric A,B": f"columns of metrics.csv ({TRAIN_LOSS},{VAL_LOSS})",
 }
 
 

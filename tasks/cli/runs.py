@@ -10,6 +10,7 @@ from typing import Any
 
 from tasks import State
 from tasks.cli.command import console, print_json, print_line, styled, table
+from xformer_kit.metrics import VAL_LOSS
 
 SHOWN = 20  # runs, without --all
 SUMMARY = "the runs below outputs/: directory, task, loss, steps, state"
@@ -77,7 +78,7 @@ def _facts(path: Path) -> State:
     return {
         "run": str(path),
         "task": task,
-        "loss": facts.get("val/loss"),
+        "loss": facts.get(VAL_LOSS),
         "step": end.step,
         "steps": steps,
         "state": end.status,

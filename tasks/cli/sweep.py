@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from tasks.cli.command import import_files
+from xformer_kit.metrics import VAL_LOSS
 from xformer_kit.registry import config_error
 from xformer_kit.text.command_lines import for_shell
 
@@ -22,7 +23,7 @@ OPTIONS = {
     "action export": "export: write the file",
     "inputs* OVERRIDE": "study=NAME, or overrides, some with several values",
     "--method grid|random|bayes": "how W&B chooses (grid; bayes with intervals)",
-    "--metric NAME": "the metric to optimize (val/loss, or the study's)",
+    "--metric NAME": f"the metric to optimize ({VAL_LOSS}, or the study's)",
     "--out FILE": "output file (stdout)",
 }
 

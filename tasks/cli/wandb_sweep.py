@@ -24,6 +24,7 @@ from xformer_kit.config.line.overrides import expand
 from xformer_kit.config.line.to_overrides import to_overrides
 from xformer_kit.config.options.loggers import as_loggers
 from xformer_kit.config.saved.difference import differing, flat
+from xformer_kit.metrics import VAL_LOSS
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.study import study_node
 from xformer_kit.study.design import DESIGNS
@@ -89,7 +90,7 @@ def export_sweep(
         config = _compose(fixed, combination)
         parameters |= _integers(parameters, config)
     method = _method(method, parameters)
-    return WandbSweep(_sweep_config(parameters, fixed, method, metric_name or "val/loss"), [])
+    return WandbSweep(_sweep_config(parameters, fixed, method, metric_name or VAL_LOSS), [])
 
 
 def _study_sweep(arguments: list[str], method: str | None, metric_name: str | None) -> WandbSweep:

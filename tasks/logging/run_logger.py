@@ -6,7 +6,7 @@ from typing import Any
 
 from tasks import Config, State
 from xformer_kit.config.saved.difference import as_literal, flat
-from xformer_kit.registry.metric_names import PREFIX
+from xformer_kit.metrics import VAL
 
 
 class OfRun:
@@ -76,7 +76,7 @@ def not_of_steps(metrics: Mapping[str, float]) -> dict[str, float]:
     return {
         name: value
         for name, value in metrics.items()
-        if not name.startswith(PREFIX) and name != "tokens_per_second"
+        if not name.startswith(VAL) and name != "tokens_per_second"
     }
 
 

@@ -19,6 +19,8 @@ from tasks import Config, Facts, Files, Metrics, State
 from tasks.logging.files import replace_text
 from tasks.process.exit_codes import NONFINITE, RESTART_HINT
 from xformer_kit.files.saved_files import RESTORE_FIX, is_special, read_object
+from xformer_kit.metrics import KNOWN, TEST, VAL
+from xformer_kit.metrics.printed import format_metric, metric_title
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError, config_error
@@ -59,11 +61,6 @@ PACKAGES = (
 )
 UNSHOWN = ("Cc", "Cn", "Co", "Cs")  # Unicode's control, unassigned, private and surrogate
 MAX_PROMPT = 100  # characters of a prompt in a proposed command
-TITLES = {
-    "val/loss": "Validation loss",
-    "val/bits_per_byte": "Bits per byte",
-    "val/perplexity": "Perplexity",
-}
 
 
 def has_steps_left(summary: Facts) -> bool:
@@ -76,7 +73,7 @@ def final_metrics(summary: Facts) -> Metrics:
     return {
         name: value
         for name, value in summary.items()
-        if name.startswith(("val/", "test/")) and isinstance(value, NUMBER)
+        if name.startswith((VAL, TEST)) and isinstance(value, NUMBER)
     }
 
 
@@ -170,7 +167,7 @@ def _read_checked(path: Path, fix: str = RESTORE_FIX) -> State:
     """
     found = read_object(path, *SCHEMAS[path.name], fix=fix)
     for key, value in found.items():
-        if key.startswith(("val/", "test/")) and not isinstance(value, NUMBER):
+        if key.startswith((VAL, TEST)) and not isinstance(value, NUMBER):
             raise config_error(
                 path,
                 f"has a {key} of the type {type(value).__name__}, which no run writes",
@@ -311,17 +308,20 @@ def metric_rows(values: Facts, loss_unit: str = "nats per token") -> list[tuple[
     """Returns (title, text) of metrics such as val/loss or exact_match; of a part of a mixture,
     such as val/prose/loss, only for its loss.
     """
-    from tasks.modules.metrics import format_metric, metric_title
-
     rows = []
     for key, value in values.items():
         split, *part, name = key.split("/") if "/" in key else ("", key)
         if part and name != "loss":
             continue
-        of = {"test": "Test ", "val": "Validation "}.get(split, "")
-        title = TITLES.get(key, f"{of}{metric_title(name)}")
-        text = format_metric(name, value, loss_unit)
-        rows.append((f"Validation loss of {part[0]}" if part else title, text))
+        title, text = metric_title(name), format_metric(name, value, loss_unit)
+        if part:
+            title = f"Validation loss of {part[0]}"
+        elif split == "test":
+            title = f"Test {title}"
+        elif split == "val":
+            derived = name != "loss" and (known := KNOWN.get(name)) and known.of_loss
+            title = title.capitalize() if derived else f"Validation {title}"
+        rows.append((title, text))
     return rows
 
 

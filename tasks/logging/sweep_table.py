@@ -11,26 +11,21 @@ from tasks.logging import summary
 from tasks.logging.console import create_console
 from xformer_kit.config import read_config
 from xformer_kit.config.saved.difference import as_literal, differing, flat
+from xformer_kit.metrics import VAL_LOSS, of_split
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.report.numbers import compact
 from xformer_kit.text.command_lines import resume
 from xformer_kit.text.printable import cell
 
 RESULTS = (
-    "val/loss",
-    "val/bits_per_byte",
-    "val/perplexity",
-    "val/exact_match",
-    "params",
-    "tokens_per_second",
+    *of_split(dict.fromkeys(("loss", "bits_per_byte", "perplexity", "exact_match"))),
+    *("params", "tokens_per_second"),
 )
 STYLES = {"failed": "red", "stopped": "yellow"}
 # Column of sweep.csv -> its heading on the terminal.
-HEADINGS = {
-    "val/loss": "val loss",
-    "val/bits_per_byte": "bits/byte",
-    "val/exact_match": "exact match",
-}
+HEADINGS = of_split(
+    {"loss": "val loss", "bits_per_byte": "bits/byte", "exact_match": "exact match"}
+)
 
 
 def write_sweep_table(sweep_dir: Path, components: Sequence[str] = ()) -> int:
@@ -69,7 +64,7 @@ def job_rows(sweep_dir: Path) -> tuple[list[State], list[str]]:
     paths = differing(list(configs.values()))
     for row in rows:
         row |= {path: as_literal(configs[row["job"]].get(path, "")) for path in paths}
-    order = lambda row: (row["status"] != "finished", row.get("val/loss", math.inf))
+    order = lambda row: (row["status"] != "finished", row.get(VAL_LOSS, math.inf))
     return sorted(rows, key=order), paths
 
 
@@ -110,11 +105,11 @@ def over_seeds(rows: list[State], paths: Sequence[str]) -> Iterable[str]:
     """
     losses: dict[str, list[float]] = {}
     for row in rows:
-        if row["status"] == "finished" and math.isfinite(row.get("val/loss", math.nan)):
+        if row["status"] == "finished" and math.isfinite(row.get(VAL_LOSS, math.nan)):
             options = (
                 f"{path.removesuffix('.name')}={row[path]}" for path in paths if path != "seed"
             )
-            losses.setdefault(", ".join(options), []).append(row["val/loss"])
+            losses.setdefault(", ".join(options), []).append(row[VAL_LOSS])
     means = {setting: fmean(values) for setting, values in losses.items() if values[1:]}
     for setting in sorted(means, key=means.__getitem__) if "seed" in paths else ():
         values = losses[setting]

@@ -20,8 +20,9 @@ from torchmetrics.text import CharErrorRate, WordErrorRate
 
 from tasks import Config, Metrics
 from tasks.modules.metrics import one_number
-from xformer_kit.config.options import metrics as settings
-from xformer_kit.config.options.metrics import METRICS, BuiltInMetric, inputs_of
+from xformer_kit.metrics import METRICS
+from xformer_kit.metrics import registered as settings
+from xformer_kit.metrics.registered import BuiltInMetric, inputs_of
 from xformer_kit.registry import config_error
 from xformer_kit.registry.messages import one_line
 

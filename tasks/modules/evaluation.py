@@ -18,6 +18,7 @@ from tasks.process.exit_codes import SignalBox
 from tasks.process.seeds import derive_seed, temporary_seed
 from xformer_kit.data import Batch
 from xformer_kit.data.preparation.training_data import TrainingData
+from xformer_kit.metrics import of_split
 from xformer_kit.tensors.uncompiled import uncompiled
 
 BATCH_SIZE = 64  # examples in a batch of the test split
@@ -95,7 +96,7 @@ class EvaluatedTask(Task):
         self.validation = self.split_metrics.compute() | self.validation_metrics()
         self.split_metrics.reset()
         # trainer.callback_metrics, for users' callbacks; Recorder passes metrics to the loggers
-        metrics = {f"val/{name}": float(value) for name, value in self.validation.items()}
+        metrics = {name: float(value) for name, value in of_split(self.validation).items()}
         self.log_dict(metrics, logger=False, sync_dist=self.trainer.world_size > 1)
 
     def validation_metrics(self) -> Metrics:

@@ -1,4 +1,4 @@
-"""Metrics of a whole split over all ranks, metrics of generated texts, and their formatting."""
+"""Metrics of a whole split over all ranks, and metrics of generated texts."""
 
 import importlib.util
 import math
@@ -13,18 +13,6 @@ from torchmetrics import Metric
 
 from tasks import Metrics
 from xformer_kit.registry import config_error
-from xformer_kit.registry.metric_names import metric_word
-from xformer_kit.study.metric import SHARES
-
-TITLES = {
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "ter": "TER",
-    "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2",
-    "rougeL": "ROUGE-L",
-}
-COUNTS = ("tokens", "texts", "bytes", "unknown")
 
 
 class Likelihood(Metric):
@@ -140,40 +128,6 @@ def one_number(name: str, value: Any) -> float:
     raise config_error(
         f"metrics.{name}", "its compute must return one number", got, "Register one per number."
     )
-
-
-def format_validation(metrics: Metrics) -> str:
-    """Returns the metrics of a validation as one line of text."""
-    texts = []
-    for name, value in metrics.items():
-        part, _, metric = name.rpartition("/")  # of a mixture
-        if metric == "loss":
-            texts.append(f"{part or 'validation loss'} {value:.4f}")
-        elif name == "bits_per_byte":
-            texts.append(f"{value:.4f} bits per byte")
-        elif not part and name != "perplexity":
-            texts.append(f"{metric_title(name)} {format_metric(name, value)}")
-    return ", ".join(texts)
-
-
-def metric_title(name: str) -> str:
-    """Returns the name of a metric in text: rougeL -> ROUGE-L, exact_match -> exact match."""
-    return TITLES.get(name) or name.replace("_", " ")
-
-
-def format_metric(name: str, value: float | str, loss_unit: str = "nats per token") -> str:
-    """Returns a metric with its digits and its unit: exact_match 0.995 -> 99.50 %."""
-    if isinstance(value, str):
-        return value
-    word = metric_word(name)
-    if word in SHARES:
-        return f"{100 * value:.2f} %"
-    if name in COUNTS:
-        return f"{value:,}"
-    if not word:  # a configured metric
-        return f"{value:.4g}"
-    digits = 4 if name in ("loss", "bits_per_byte") else 2
-    return f"{value:.{digits}f}" + (f" {loss_unit}" if name == "loss" else "")
 
 
 def text_metrics(predictions: list[str], references: list[str]) -> Metrics:

@@ -26,6 +26,7 @@ from tasks.modules.step_hooks import StepHooks
 from tasks.process.exit_codes import SignalBox, encode_signal
 from tasks.process.seeds import derive_seed, seed_generators
 from xformer_kit.data.batch import Batch, map_tensors, num_rows
+from xformer_kit.metrics import TRAIN_LOSS
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.optim.freezing import Freezing
 from xformer_kit.optim.schedules import SCHEDULES
@@ -384,7 +385,7 @@ class Task(pl.LightningModule):
         nats, tokens, auxiliary = self.metric_sums.tolist()
         self.metric_sums.zero_()
         row = {
-            "train/loss": nats / tokens if tokens else math.nan,
+            TRAIN_LOSS: nats / tokens if tokens else math.nan,
             "lr": self._optimizer.param_groups[0]["lr"],
             "grad_norm": float(self.step_state.grad_norm),
         }

@@ -24,6 +24,7 @@ from xformer_kit.config import conf_dir, from_hydra, to_plain_config
 from xformer_kit.config.hydra.hydra_session import PRIMARY, VERSION_BASE
 from xformer_kit.config.line.config_files import own_keys
 from xformer_kit.config.line.overrides import parse_word
+from xformer_kit.metrics import VAL_LOSS
 from xformer_kit.registry import ConfigError
 from xformer_kit.text.command_lines import program
 from xformer_kit.text.user_path import user_path
@@ -163,7 +164,7 @@ def _run_job(config: DictConfig) -> float | None:
     if not in_multirun:
         return None
     results = summary.read(directory) if exit_code == 0 else None
-    return float((results or {}).get("val/loss", "nan"))
+    return float((results or {}).get(VAL_LOSS, "nan"))
 
 
 def _own_keys(words: list[str], runtime: Any) -> set[str]:

@@ -47,8 +47,9 @@ from xformer_kit.data.preparation.training_data import (
     set_tokenizers,
 )
 from xformer_kit.inspect.flops import flops_per_token
+from xformer_kit.metrics import TEST, TRAIN_LOSS, VAL, VAL_LOSS, of_split
 from xformer_kit.model.compiling import compile_blocks
-from xformer_kit.objective import objective_of
+from xformer_kit.objective import PER_TOKEN, objective_of
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.run_key import code_hashes
 from xformer_kit.text.printable import printable
@@ -66,7 +67,6 @@ CHECKPOINT_KEYS = (
     "accumulate",
     "config",
 )
-METRICS_COLUMNS = ("step", "train/loss", "val/loss")
 SPEED_COLUMNS = ("step", "time", "seconds_per_step", "tokens_per_second")
 
 
@@ -253,10 +253,10 @@ class TrainingProcess:
         if self.job.shows_stages and names:
             startup.show(f"Starting the logger {names}", plain=False)
         self.logger, messages = loggers.create_loggers(self.config, self.run_dir)
-        text_column = ("val/bits_per_byte",) * (self.data.bytes_per_token is not None)
-        per_token = self.task.objective.loss_unit == "nats per token"
-        perplexity = ("val/perplexity",) * per_token
-        columns = (*METRICS_COLUMNS, *perplexity, *text_column, "lr", "grad_norm")
+        per_token = self.task.objective.loss_unit == PER_TOKEN
+        of_loss = ["perplexity"] * per_token
+        of_loss += ["bits_per_byte"] * (self.data.bytes_per_token is not None)
+        columns = ("step", TRAIN_LOSS, VAL_LOSS, *(f"{VAL}{n}" for n in of_loss), "lr", "grad_norm")
         step, mark = self.task.step, self.checkpoint.get("metrics")
         metrics_log = CsvLog(self.run_dir / "metrics.csv", columns).open(step, mark)
         return metrics_log, CsvLog(self.run_dir / "speed.csv", SPEED_COLUMNS).open(step), messages
@@ -312,9 +312,9 @@ class TrainingProcess:
         summary.write(results, self.run_dir / summary.SUMMARY)
         (self.run_dir / summary.ENDED).unlink(missing_ok=True)
         self.results = results
-        log.info("finished: %s", {k: v for k, v in results.items() if k.startswith("val/")})
+        log.info("finished: %s", {k: v for k, v in results.items() if k.startswith(VAL)})
         if self.job.quiet or self.job.in_multirun:
-            loss = results.get("val/loss", math.nan)
+            loss = results.get(VAL_LOSS, math.nan)
             stopped = f", {results['stopped']}" if results["stopped"] else ""
             line = f"job {self.run_dir.name}: validation loss {loss:.4f}{stopped}"
             print(printable(line), flush=True)
@@ -328,7 +328,7 @@ class TrainingProcess:
         spent = self.recorder.spent(task, device)
         return {
             **self.recorder.last_validation(task),
-            **{f"test/{name}": value for name, value in task.test_metrics().items()},
+            **of_split(task.test_metrics(), TEST),
             **decoding_speed(task),
             "task": config["task"]["name"],
             "steps": task.step,

@@ -15,9 +15,9 @@ from tasks.study.timing import MIN_SECONDS, StepClock
 from xformer_kit.config.faults.result_names import result_names
 from xformer_kit.files.saved_files import readable
 from xformer_kit.inspect.cost import Cost, tokens
+from xformer_kit.metrics import VAL, known_metric
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
 from xformer_kit.registry import ConfigError, Fault
-from xformer_kit.registry.metric_names import PREFIX, is_per_token
 from xformer_kit.study import budget
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.nodes import Config, Node
@@ -236,14 +236,14 @@ def _tokenizer_faults(node: Node, planned: Sequence[Variant]) -> Iterator[Fault]
     """Yields the fault of a metric per token of variants that differ in their tokenizer."""
     config, *others = (variant.config for variant in planned)
     per_token = OBJECTIVES[config["task"]["name"]].loss_unit == PER_TOKEN
-    if not per_token or not is_per_token(metric := node["metric"]):
+    if not per_token or not ((known := known_metric(node["metric"])) and known.per_token):
         return
     is_factor = any(path.partition(".")[0] == "tokenizer" for path in node["factors"] or ())
     if is_factor or any(other["tokenizer"] != config["tokenizer"] for other in others):
-        by_bytes = f"{PREFIX}bits_per_byte"
-        fix = by_bytes if by_bytes in result_names(config) else f"{PREFIX}exact_match"
+        by_bytes = f"{VAL}bits_per_byte"
+        fix = by_bytes if by_bytes in result_names(config) else f"{VAL}exact_match"
         rule = "a loss per token does not compare between tokenizers, in which the variants differ"
-        yield Fault("study.metric", rule, metric, f"Try study.metric={fix}.")
+        yield Fault("study.metric", rule, node["metric"], f"Try study.metric={fix}.")
 
 
 def _duplicate_faults(all_runs: list[StudyRun]) -> list[Fault]:

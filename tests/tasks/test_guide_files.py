@@ -10,10 +10,10 @@ import pytest
 
 from tests.user_components import forget_user_components
 from xformer_kit import compose
-from xformer_kit.config.options.metrics import METRICS
 from xformer_kit.data import prepare
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.metrics import METRICS
 from xformer_kit.objective import OBJECTIVES
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guide"

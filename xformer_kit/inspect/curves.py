@@ -26,6 +26,7 @@ from xformer_kit.inspect.style import (
     loss_limits,
     marker_places,
 )
+from xformer_kit.metrics import TRAIN_LOSS, VAL_LOSS
 from xformer_kit.registry import ConfigError, Node, config_error, suggestion
 from xformer_kit.text.command_lines import train
 from xformer_kit.text.user_path import user_path
@@ -138,7 +139,7 @@ def _select_metrics(wanted: Sequence[str] | None, known: Sequence[str], run: Pat
             raise config_error(
                 "metric", f"none of the runs has '{metric}'", fix=suggestion(metric, known)
             )
-    return wanted or [name for name in ("train/loss", "val/loss") if name in known] or known[:1]
+    return wanted or [name for name in (TRAIN_LOSS, VAL_LOSS) if name in known] or known[:1]
 
 
 def _read_curves(path: Path) -> dict[str, StepCurve]:

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from xformer_kit.registry.fault import Fault, format_value
 from xformer_kit.registry.messages import SYNONYMS, alternatives, did_you_mean, nearest
-from xformer_kit.registry.metric_names import our_name
 from xformer_kit.registry.other_libraries import (
     CORPUS_OF_SUFFIX,
     OTHER_OPTIONS,
@@ -21,6 +20,8 @@ COLUMNS = {"data.text", "data.label", "data.source", "data.target"}  # of a file
 CHOICES_WITH = {"mask.window": "mask=sliding_window"}  # option -> the choice that has it
 # Names of the file of a ready tokenizer, below another tokenizer.
 PRETRAINED = {f"tokenizer.{key}" for key in ("path", "pretrained", "file", "name_or_path")}
+# What other libraries begin the names of metrics of the validation with: val_loss, eval_loss.
+SPLIT = re.compile(r"^(val|valid|validation|eval|dev|test)_")
 
 
 def unknown_option(
@@ -202,7 +203,13 @@ def value_text(ours: str, value: Any) -> str:
         return SYNONYMS.get(text.rpartition(".")[2], text)  # torch.bfloat16
     if not ours.endswith(".metric"):
         return text
-    return text if "/" in text else our_name(text)
+    return text if "/" in text else our_metric(text)
+
+
+def our_metric(name: str) -> str:
+    """Returns the name here of a metric that another library calls loss, val_loss or eval_loss."""
+    last = name.rpartition("/")[2]
+    return "train/loss" if last == "train_loss" else f"val/{SPLIT.sub('', last) or 'loss'}"
 
 
 def _with_value(places: list[str], value: Any) -> list[str]:

@@ -10,6 +10,7 @@ design:
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from xformer_kit.metrics import VAL_LOSS
 from xformer_kit.registry import ConfigError, Fault, above, independent_check
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
 from xformer_kit.study.metric import metric
@@ -79,7 +80,7 @@ class LadderDesign(OneAtATime):
                 "study.metric",
                 f"a ladder fits a loss that falls to a floor above 0, and {node['metric']} is"
                 " better higher",
-                fix="Try study.metric=val/loss, or design=one_at_a_time.",
+                fix=f"Try study.metric={VAL_LOSS}, or design=one_at_a_time.",
             )
 
     @classmethod

@@ -4,15 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from xformer_kit.metrics import KNOWN, KnownMetric, direction, known_metric
+from xformer_kit.metrics.direction import similar_metric
 from xformer_kit.registry import config_error, did_you_mean
-from xformer_kit.registry.metric_names import HIGHER, LOWER, OF_RUNS, PREFIX, metric_word
 from xformer_kit.study.nodes import Node
-
-# From 0 to 1, written in percent.
-SHARES = (
-    *("accuracy", "exact_match", "sequence_accuracy", "f1", "calibration_error"),
-    *("word_error_rate", "character_error_rate"),
-)
 
 
 @dataclass(frozen=True)
@@ -92,28 +87,21 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
     Its last part ends in a known word (exact_match), which determines the unit and, unless
     `higher_is_better` is set, whether higher is better. Raises ConfigError if neither does.
     """
-    # It imports torch, which the help of commands must not.
-    from xformer_kit.config.options.metric_direction import registered_direction
-    from xformer_kit.config.options.metrics import METRICS
-
-    last, word = name.rpartition("/")[2], metric_word(name)
-    if higher_is_better is None:
-        higher_is_better = registered_direction(name)
-    if word is None and higher_is_better is None:
-        words = [word for word in (*LOWER, *HIGHER, *METRICS) if word not in OF_RUNS]
-        known = [f"{PREFIX}{word}" for word in words]
-        hint = did_you_mean(name, known) or did_you_mean(last, sorted(OF_RUNS))
+    higher = direction(name) if higher_is_better is None else higher_is_better
+    if higher is None:
+        costs = sorted(cost for cost, known in KNOWN.items() if known.cost)
+        hint = similar_metric(name) or did_you_mean(name.rpartition("/")[2], costs)
+        lower, upper = (
+            ", ".join(word for word, known in KNOWN.items() if known.higher_is_better == way)
+            for way in (False, True)
+        )
         raise config_error(
             "study.metric",
             f"it is not known whether '{name}' is better higher or lower",
-            fix=f"{hint}Lower: {', '.join(LOWER)}. Higher: {', '.join(HIGHER)}.",
+            fix=f"{hint}Lower: {lower}. Higher: {upper}.",
         )
-    return Metric(
-        name,
-        word in HIGHER if higher_is_better is None else higher_is_better,
-        "" if word is None else (LOWER | HIGHER)[word],
-        100.0 if word in SHARES else 1.0,
-    )
+    known = known_metric(name) or KnownMetric()
+    return Metric(name, higher, known.unit, known.scale)
 
 
 def decimals(error: float) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from xformer_kit.metrics import VAL_LOSS
 from xformer_kit.registry import Fault, above, at_least, format_value, in_range
 from xformer_kit.study.design import Design
 from xformer_kit.study.nodes import Node
@@ -85,7 +86,7 @@ class Study:
     # {after: 3, margin: 0.1}: variants that are significantly worse by more are stopped
     stop: dict | None = None
     seeds: int | list[int] = 5  # their number, from `seed` upwards; or a list
-    metric: str = "val/loss"  # at the end of a run
+    metric: str = VAL_LOSS  # at the end of a run
     # for a metric of your own; null: the known direction of the metric
     higher_is_better: bool | None = None
     # secondary metrics, whose means and differences are reported without a test
@@ -108,7 +109,7 @@ class Study:
                 "metric",
                 "must name a metric of the end of a run",
                 got="''",
-                fix="Leave it out for val/loss.",
+                fix=f"Leave it out for {VAL_LOSS}.",
             )
         if options.seeds == [] or (isinstance(options.seeds, int) and options.seeds < 1):
             yield Fault(

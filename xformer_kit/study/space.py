@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from xformer_kit.metrics import VAL
 from xformer_kit.registry import Fault
 from xformer_kit.study.design import baseline, circular_conditions, condition_order
 from xformer_kit.study.factor import Factor, Factors, Levels
@@ -40,12 +41,12 @@ def faults(node: Node, factors: Factors) -> Iterator[Fault]:
             ),
             fix="Raise it, or lower study.design.trials.",
         )
-    if design["pruner"] != "none" and not node["metric"].startswith("val/"):
+    if design["pruner"] != "none" and not node["metric"].startswith(VAL):
         yield Fault(
             "study.design.pruner",
             f"prunes trials by the metric of each validation, and {node['metric']} is measured only"
             " at the end",
-            fix="Set study.design.pruner=none, or a metric val/....",
+            fix=f"Set study.design.pruner=none, or a metric {VAL}....",
         )
     yield from circular_conditions(factors)
 

@@ -21,7 +21,8 @@ from typing import Any
 
 from xformer_kit.config.faults.result_names import result_names
 from xformer_kit.config.options.callbacks import only_observes
-from xformer_kit.config.options.metric_direction import registered_direction
+from xformer_kit.metrics import KNOWN, VAL
+from xformer_kit.metrics.direction import registered_direction
 from xformer_kit.registry import (
     ConfigError,
     Context,
@@ -31,7 +32,6 @@ from xformer_kit.registry import (
     suggestion,
     to_plain,
 )
-from xformer_kit.registry.metric_names import HIGHER, LOWER, PREFIX
 from xformer_kit.study import space
 from xformer_kit.study.budget import COST_NAMES
 from xformer_kit.study.design import DESIGNS, baseline, circular_conditions, design_variants
@@ -156,7 +156,7 @@ def _metric_faults(node: Node) -> Iterator[Fault]:
         except ConfigError as error:
             fix = "State it for a metric of your own: study.higher_is_better=true, or false."
             yield from (fault.with_fix(fix) for fault in error.faults)
-    elif name.rpartition("/")[2] in (LOWER if higher else HIGHER):
+    elif (known := KNOWN.get(name.rpartition("/")[2])) and known.higher_is_better != higher:
         yield Fault(
             "study.higher_is_better",
             f"{name} is better {('lower' if higher else 'higher')}",
@@ -174,7 +174,7 @@ def result_faults(node: Node, config: Config) -> Iterator[Fault]:
     own = not all(map(only_observes, callbacks))
     for option, names in (("metric", [node["metric"]]), ("also", node["also"] or [])):
         for name in names:
-            if name not in known and not (own and name.startswith(PREFIX)):
+            if name not in known and not (own and name.startswith(VAL)):
                 fix = suggestion(name, known, "It has")
                 yield Fault(f"study.{option}", f"a run has no metric called '{name}'", fix=fix)
 

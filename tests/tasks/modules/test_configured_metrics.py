@@ -16,8 +16,8 @@ from tests.objective.objective_models import ids, made
 from tests.user_components import forget_user_components
 from xformer_kit.config import read_config
 from xformer_kit.config.faults.result_names import result_names
-from xformer_kit.config.options.metrics import METRICS
 from xformer_kit.data.batch import collate
+from xformer_kit.metrics import METRICS
 from xformer_kit.objective import cross_entropy
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import study_node
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 MINE = '''
 import torch
 from torchmetrics import Metric
-from xformer_kit.config.options.metrics import METRICS
+from xformer_kit.metrics import METRICS
 from xformer_kit.registry import at_least
 
 

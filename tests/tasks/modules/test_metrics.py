@@ -6,13 +6,8 @@ import random
 import pytest
 import torch
 
-from tasks.modules.metrics import (
-    SplitMetrics,
-    format_metric,
-    rouge,
-    text_metrics,
-    translation_metrics,
-)
+from tasks.modules.metrics import SplitMetrics, rouge, text_metrics, translation_metrics
+from xformer_kit.metrics.printed import format_metric
 
 KINDS = ["rouge1", "rouge2", "rougeL"]
 

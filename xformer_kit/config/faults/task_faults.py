@@ -7,10 +7,11 @@ from xformer_kit.config.faults.data_faults import (
     labelled_corpus,
 )
 from xformer_kit.config.faults.result_names import RESERVED
-from xformer_kit.config.options.metrics import METRICS, inputs_of
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.files.user_errors import user_errors
+from xformer_kit.metrics import METRICS
+from xformer_kit.metrics.registered import inputs_of
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS, as_node
 from xformer_kit.registry import Fault, Faults, Node, alternatives

@@ -10,9 +10,8 @@ registered.
 from dataclasses import dataclass
 from typing import Literal
 
-from xformer_kit.config.options.metric_direction import metric_faults
+from xformer_kit.metrics import TRAIN_LOSS, VAL_LOSS, metric_faults
 from xformer_kit.registry import Fault, Faults, Node, Registry, at_least
-from xformer_kit.registry.metric_names import PREFIX, TRAIN_LOSS
 
 CALLBACKS = Registry("callback", caller_arguments=("run_dir",), group="callbacks", several=True)
 CHECKPOINTS = Fault(
@@ -99,7 +98,7 @@ class EarlyStopping:
     """
 
     patience: int = 5  # validations
-    metric: str = "val/loss"  # a metric of the validation, or train/loss
+    metric: str = VAL_LOSS  # a metric of the validation, or train/loss
     mode: Literal["min", "max"] | None = None  # which value is best; null is by the metric's name
     min_delta: float = 0.0  # in the unit of the metric
 
@@ -120,7 +119,7 @@ def monitored_metrics(config: Node) -> dict[str, str]:
     """Returns {config path: metric} of the options that name a metric of the run."""
     found, stopping = {}, config.get("callbacks", {}).get("early_stopping")
     if config["trainer"].get("enable_checkpointing", True):
-        found["checkpoints.metric"] = config["checkpoints"].get("metric", f"{PREFIX}loss")
+        found["checkpoints.metric"] = config["checkpoints"].get("metric", VAL_LOSS)
     if stopping is not None:
         default = CALLBACKS.defaults("early_stopping")["metric"]
         found["callbacks.early_stopping.metric"] = stopping.get("metric", default)
@@ -137,4 +136,4 @@ def monitored_faults(config: Node) -> Faults:
     for path, metric in monitored_metrics(config).items():
         if metric == TRAIN_LOSS and val_every is not None and val_every % log_every:
             rule = f"{metric} needs a trainer.val_every that trainer.log_every_n_steps divides"
-            yield Fault(path, rule, f"{val_every} and {log_every}", f"Try {PREFIX}loss.")
+            yield Fault(path, rule, f"{val_every} and {log_every}", f"Try {VAL_LOSS}.")

@@ -2,10 +2,10 @@
 
 from xformer_kit.config.options.callbacks import CALLBACKS
 from xformer_kit.config.options.loggers import LOGGERS
-from xformer_kit.config.options.metrics import METRICS
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.extra import EXTRAS
+from xformer_kit.metrics import METRICS
 from xformer_kit.model.init_distributions import INITS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.optim import OPTIMIZERS

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xformer_kit.config.options.metric_direction import metric_faults
+from xformer_kit.metrics import VAL_LOSS, metric_faults
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import Fault, Faults, Node, Registry, above, at_least, at_most, in_range
 
@@ -169,7 +169,7 @@ class CheckpointSettings:
 
     average: int = 1  # the mean of the last so many is validated and loaded; 1: only the last
     keep_best: int = 1  # number of checkpoints with the best values of `metric`
-    metric: str = "val/loss"  # column of metrics.csv; best.ckpt has its best value
+    metric: str = VAL_LOSS  # column of metrics.csv; best.ckpt has its best value
     mode: Literal["min", "max"] | None = None  # which value is best; null is by the metric's name
     # optimizer steps between checkpoints that are kept for good; null: none
     keep_every: int | None = None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from xformer_kit.metrics import TRAIN_LOSS, VAL_LOSS
 from xformer_kit.study.results import Outcome, Results
 from xformer_kit.study.statistics import Band, band
 from xformer_kit.study.variants import VariantResult
@@ -27,8 +28,8 @@ def drawn_metrics(results: Results, metric: str) -> list[str]:
     training loss.
     """
     known = {name for one in results.outcomes for name in one.curves}
-    first = metric if metric in known else "val/loss"
-    return [name for name in dict.fromkeys((first, "train/loss")) if name in known]
+    first = metric if metric in known else VAL_LOSS
+    return [name for name in dict.fromkeys((first, TRAIN_LOSS)) if name in known]
 
 
 def curves(results: Results, variants: list[VariantResult], name: str) -> list[VariantCurve]:

@@ -2,14 +2,15 @@
 file of `components`.
 
 A user's metric is a `torchmetrics.Metric` whose keyword-only parameters are its options, and whose
-`compute` returns one number; a parameter `classes` gets the number of classes or tokens. The config
-names the metrics of a run: `metrics: {top_k_accuracy: {k: 5}, mine: {}}`. Each is val/<name> in
+`compute` returns one number; a parameter `classes` gets the number of classes or tokens. Its
+`higher_is_better` is the direction, unless the metric's name ends in a known one. The config names
+the metrics of a run: `metrics: {top_k_accuracy: {k: 5}, mine: {}}`. Each is val/<name> in
 metrics.csv, summary.json and the logger. The loss and the metrics of generated answers are not
 registered: every run of their task has them.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from xformer_kit.registry import Registry, at_least
 
@@ -25,7 +26,6 @@ class BuiltInMetric:
     """
 
     inputs = "logits"
-    higher_is_better = True
 
 
 @METRICS.register("accuracy", also_called=("top1", "acc"))
@@ -54,7 +54,6 @@ class CalibrationError(BuiltInMetric):
     target.
     """
 
-    higher_is_better = False
     bins: int = 15  # bins of the confidence
     # how the gaps of bins are combined: their mean, the root of their mean square, the largest
     norm: Literal["l1", "l2", "max"] = "l1"
@@ -106,7 +105,6 @@ class WordErrorRate(BuiltInMetric):
     """
 
     inputs = "texts"
-    higher_is_better = False
 
 
 @METRICS.register("character_error_rate", also_called=("cer",))
@@ -115,14 +113,8 @@ class CharacterErrorRate(BuiltInMetric):
     """Character edits from answers to targets, per character of the targets."""
 
     inputs = "texts"
-    higher_is_better = False
 
 
 def inputs_of(name: str) -> str:
     """Returns what a metric is computed from, `inputs` of its class; "logits" if it has none."""
     return str(getattr(METRICS[name], "inputs", "logits"))
-
-
-def higher_is_better(name: Any) -> bool | None:
-    """Returns whether higher values of a registered metric are better; None if that is unknown."""
-    return getattr(METRICS.get(name), "higher_is_better", None)
