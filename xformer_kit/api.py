@@ -88,20 +88,21 @@ def load(run: str | Path, components: Iterable[str] = (), checkpoint: str | int 
     config = read_run(run, components, "load(run, components=[FILE])")
     file = _checkpoint(run, components, checkpoint)
     try:
-        state = checkpoints.read(file)
+        found = checkpoints.read(file)
     except checkpoints.DamagedError as error:
         raise config_error(
             file,
             f"cannot be read as a checkpoint: {error}",
             fix="Load another one of the run.",
         ) from None
-    return restore_model(run, config, state)
+    return restore_model(run, config, found)
 
 
-def restore_model(run: str | Path, config: Mapping[str, Any], state: Mapping[str, Any]) -> Model:
-    """`load`, with the valid config and the state of the checkpoint already read."""
-    if "config" in state:
-        check_unchanged(run, config, state, MODEL_NODES)
+def restore_model(
+    run: str | Path, config: Mapping[str, Any], checkpoint: checkpoints.Checkpoint
+) -> Model:
+    """`load`, with the valid config and the checkpoint already read."""
+    check_unchanged(run, config, checkpoint.config, MODEL_NODES)
     tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
     tokenizer.specials = objective_of(config).specials
     source = _source_tokenizer(Path(run), tokenizer)
@@ -110,9 +111,9 @@ def restore_model(run: str | Path, config: Mapping[str, Any], state: Mapping[str
         raise ConfigError(fault.under(run))
     model = _build_checked(config, size, None if source is tokenizer else source.size)
     try:
-        model.load_state_dict(state["state_dict"])
+        model.load_state_dict(checkpoint.state_dict)
         # averaged weights, if there are any: validation used them
-        model.load_state_dict(state.get("average") or {}, strict=False)
+        model.load_state_dict(checkpoint.average or {}, strict=False)
     except (RuntimeError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise config_error(

@@ -1,11 +1,13 @@
-"""Reads checkpoints. A file is checked completely before it is used, and nothing in it is executed,
-so that it may come from an untrusted source.
+"""The content of a checkpoint and how it is read. A file is checked completely before it is used,
+and nothing in it is executed, so that it may come from an untrusted source.
 """
 
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -15,26 +17,10 @@ from xformer_kit.files.saved_files import readable
 from xformer_kit.registry import ConfigError, format_value
 
 FOLDER = 0x10  # flag in an entry's attributes
-Check = Callable[[Any, str], str | None]  # (value, its path) -> its fault, or None
 
 
 class DamagedError(Exception):
     """Raised for a file that is not a valid checkpoint; the message is the reason."""
-
-
-def read(path: Path, required: Iterable[str] = ("state_dict", "global_step")) -> dict[str, Any]:
-    """Returns the mapping of a checkpoint: tensors and plain values, on the CPU.
-
-    Raises DamagedError for a file that cannot be read, lacks one of the `required` keys, or has an
-    entry that fails its check in ENTRIES.
-    """
-    state = read_mapping(path)
-    if missing := [key for key in required if key not in state]:
-        raise DamagedError(f"it has no {', '.join(missing)}")
-    for key, check in ENTRIES.items():
-        if key in state and (fault := check(state[key], key)):
-            raise DamagedError(f"its {fault}")
-    return state
 
 
 def step_file(folder: Path, step: int | str) -> Path:
@@ -87,7 +73,7 @@ def weights_fault(
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         return f"{path} must have {missing[0]}{more}, as the model has"
     for name, tensor in expected.items():
-        if fault := _tensor(found[name], f"{path}.{name}"):
+        if fault := _type_fault(Tensor, found[name], f"{path}.{name}"):
             return fault
         if found[name].shape != tensor.shape:
             return (
@@ -145,31 +131,6 @@ def _require(valid: bool, value: Any, path: str, rule: str) -> str | None:
     return None if valid else f"{path} must {rule}; got {describe_value(value)}"
 
 
-def _first_fault(checks: Iterable[tuple[Check, Any, str]]) -> str | None:
-    """The first fault that a check finds in its value, or None."""
-    return next((fault for check, *of in checks if (fault := check(*of))), None)
-
-
-def _of_type(types: Any, description: str) -> Check:
-    """A check that a value has one of these types; a bool is not a number."""
-
-    def check(value: Any, path: str) -> str | None:
-        valid = isinstance(value, types) and (isinstance(value, bool) == (types is bool))
-        return _require(valid, value, path, f"be {description}")
-
-    return check
-
-
-def _integer(least: int) -> Check:
-    """A check that a value is an integer from `least` to MAX_INT."""
-
-    def check(value: Any, path: str) -> str | None:
-        valid = type(value) is int and least <= value <= MAX_INT
-        return _require(valid, value, path, f"be a whole number of at least {least}")
-
-    return check
-
-
 def number_fault(value: Any, path: str) -> str | None:
     """Why a value is not a number, or None. A tensor of one element is a number."""
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
@@ -178,85 +139,55 @@ def number_fault(value: Any, path: str) -> str | None:
     return _require(valid, value, path, "be a number")
 
 
-def _mapping(each: Check | None = None, key: Any = str) -> Check:
-    """A check that a value is a mapping whose keys have this type, and that `each` of its values
-    passes a check.
+def _type_fault(hint: Any, value: Any, path: str) -> str | None:
+    """Why a value of a file has not the type of a field of Checkpoint, or None. A bool is not a
+    number; a whole number is at least 0.
     """
-
-    def check(value: Any, path: str) -> str | None:
-        if not isinstance(value, dict):
-            return _require(False, value, path, "be a mapping")
-        if bad_keys := [name for name in value if not isinstance(name, key)]:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is UnionType:  # a file has no None
+        return _type_fault(args[0], value, path)
+    if hint is int or origin is Annotated:
+        least = args[1] if args else 0
+        valid = type(value) is int and least <= value <= MAX_INT
+        return _require(valid, value, path, f"be a whole number of at least {least}")
+    if hint is float:
+        return number_fault(value, path)
+    if hint not in TYPES and origin not in TYPES:
+        return None if hint is Any else _keys_fault(hint, value, path)
+    kind = origin or hint
+    if not isinstance(value, kind) or (kind is tuple and len(value) != len(args)):
+        return _require(False, value, path, f"be {TYPES[kind]}")
+    if kind is dict:
+        if bad_keys := [name for name in value if not isinstance(name, args[0])]:
             return _require(False, bad_keys[0], path, "have names as keys")
-        return _first_fault((each, item, f"{path}.{name}") for name, item in value.items() if each)
-
-    return check
-
-
-def _metric_sums(value: Any, path: str) -> str | None:
-    valid = isinstance(value, Tensor) and value.shape == (3,) and value.is_floating_point()
-    return _require(valid, value, path, "be a tensor of 3 numbers")
+        return _first_fault((args[1], item, f"{path}.{name}") for name, item in value.items())
+    if kind is list:
+        return _first_fault((args[0], item, f"{path}[{at}]") for at, item in enumerate(value))
+    return _first_fault((each, item, path) for each, item in zip(args, value, strict=False))
 
 
-def _best_steps(value: Any, path: str) -> str | None:
-    """Why a value is not a list of [step, value of a metric], or None."""
-    if not isinstance(value, list):
-        return _require(False, value, path, "be a list")
-    for entry in value:
-        if not isinstance(entry, list) or len(entry) != 2:
-            return _require(False, entry, path, "hold pairs of a step and a number")
-        step, number = entry
-        if fault := _integer(0)(step, path) or number_fault(number, path):
-            return fault
-    return None
-
-
-def _stop(value: Any, path: str) -> str | None:
-    """Why a value is not [step, reason, detail] of the end of a run, or None."""
-    if not isinstance(value, list) or len(value) != 3:
-        return _require(False, value, path, "be a list of a step and two texts")
-    is_text = _of_type(str, "a text")
-    checks = zip((_integer(0), is_text, is_text), value, strict=True)
-    return _first_fault((check, entry, path) for check, entry in checks)
-
-
-def _optimizer(value: Any, path: str) -> str | None:
-    """Why a value is not the state of an optimizer, or None."""
-    if fault := _mapping()(value, path):
+def _keys_fault(hint: Any, value: Any, path: str) -> str | None:
+    """Why a value has not the keys and the types of a TypedDict, or None; it may have more keys."""
+    if fault := _type_fault(dict[str, Any], value, path):
         return fault
-    if missing := [key for key in ("param_groups", "state") if key not in value]:
-        return f"{path} must have param_groups and state; it has no {' and no '.join(missing)}"
-    groups = value["param_groups"]
-    if not isinstance(groups, list) or not groups:
-        return _require(False, groups, f"{path}.param_groups", "be a list of mappings")
-    for number, group in enumerate(groups):
-        group_path = f"{path}.param_groups[{number}]"
-        if fault := _mapping()(group, group_path):
-            return fault
-        parameters = group.get("params")
-        if not isinstance(parameters, list):
-            return _require(False, parameters, f"{group_path}.params", "be a list")
-    return _mapping(_mapping(), key=(int, str))(value["state"], f"{path}.state")
+    if missing := [key for key in hint.__annotations__ if key not in value]:
+        needed = " and ".join(hint.__annotations__)
+        return f"{path} must have {needed}; it has no {' and no '.join(missing)}"
+    hints = get_type_hints(hint)
+    return _first_fault((each, value[name], f"{path}.{name}") for name, each in hints.items())
 
 
-def _metrics_mark(value: Any, path: str) -> str | None:
-    """Why a value is not the size and checksum of metrics.csv, or None. It is empty if a process
-    writes none.
-    """
-    if (fault := _mapping()(value, path)) or not value:
-        return fault
-    checks = {"rows": _integer(0), "columns": _integer(0), "sha256": _of_type(str, "a text")}
-    return _first_fault((check, value.get(key), f"{path}.{key}") for key, check in checks.items())
+def _first_fault(typed: Iterable[tuple[Any, Any, str]]) -> str | None:
+    """The first fault of (type, value, path), or None."""
+    return next((fault for each in typed if (fault := _type_fault(*each))), None)
 
 
-def _config(value: Any, path: str) -> str | None:
-    """Why a value is not the text of a config, or None."""
-    if not isinstance(value, str):
-        return _require(False, value, path, "be a text")
-    if len(value) > MAX_CONFIG_BYTES:
-        return f"{path} must have at most {MAX_CONFIG_BYTES:,} characters; got {len(value):,}"
+def _config_fault(text: str) -> str | None:
+    """Why a text is not that of a config, or None."""
+    if len(text) > MAX_CONFIG_BYTES:
+        return f"config must have at most {MAX_CONFIG_BYTES:,} characters; got {len(text):,}"
     try:
-        parse_config(value, path)
+        parse_config(text, "config")
     except ConfigError as error:
         return str(error).rstrip(".")
     return None
@@ -264,24 +195,75 @@ def _config(value: Any, path: str) -> str | None:
 
 MAX_INT = 2**63 - 1
 MAX_SHOWN = 40  # characters of a value in a message
-_tensor = _of_type(Tensor, "a tensor")
-ENTRIES: dict[str, Check] = {  # the check of each entry, if it exists
-    "state_dict": _mapping(_tensor),
-    "average": _mapping(_tensor),
-    "global_step": _integer(0),
-    "optimizer": _optimizer,
-    "scaler": _mapping(number_fault),
-    "metric_sums": _metric_sums,
-    "best_steps": _best_steps,
-    "stop": _stop,
-    "validation": _mapping(number_fault),
-    "skipped_steps": _integer(0),
-    "accumulate": _integer(1),
-    "spent": _mapping(number_fault),
-    "metrics": _metrics_mark,
-    "world_size": _integer(1),
-    "config": _config,
-    "data_fingerprint": _of_type(str, "a text"),
-    "versions": _mapping(),
-    "callbacks": _mapping(),
+TYPES = {
+    dict: "a mapping",
+    list: "a list",
+    tuple: "a tuple of its values",
+    str: "a text",
+    Tensor: "a tensor",
 }
+Positive = Annotated[int, 1]
+
+
+class ParamGroup(TypedDict):
+    params: list[Any]
+
+
+class OptimizerState(TypedDict):
+    param_groups: list[ParamGroup]
+    state: dict[int | str, dict[str, Any]]
+
+
+class MetricsMark(TypedDict):
+    """What metrics.csv has at the step of a checkpoint."""
+
+    rows: int
+    columns: int
+    sha256: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Checkpoint:
+    """The state of a run after an optimizer step: tensors and plain values, under the names of
+    these fields in its file. A field that is None is not in the file.
+    """
+
+    state_dict: dict[str, Tensor]  # weights as trained
+    global_step: int  # optimizer steps
+    optimizer: OptimizerState
+    # nats, tokens and auxiliary losses of the steps since the last row of metrics.csv
+    metric_sums: tuple[float, float, float]
+    best_steps: list[tuple[int, float]]  # step, value of checkpoints.metric; the best first
+    validation: dict[str, float]  # metrics of the last validation
+    skipped_steps: int  # whose loss or gradient was not finite
+    accumulate: Positive  # micro-batches per optimizer step
+    spent: dict[str, float]  # what Recorder.spent returns
+    metrics_csv: MetricsMark
+    world_size: Positive
+    config: str  # text of config.yaml
+    data_fingerprint: str
+    versions: dict[str, str]  # of Python and packages
+    average: dict[str, Tensor] | None = None  # averaged weights by parameter: validation used them
+    stop: tuple[int, str, str] | None = None  # step, reason and detail of a callback's stop
+    scaler: dict[str, float] | None = None  # of fp16
+    callbacks: dict[str, Any] | None = None  # name -> state of a user's callback
+
+    def entries(self) -> dict[str, Any]:
+        """Returns the mapping of its file."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def read(path: Path) -> Checkpoint:
+    """Returns the checkpoint in a file, with its tensors on the CPU.
+
+    Raises DamagedError for a file that cannot be read, lacks a field, or has a value of another
+    type.
+    """
+    state, hints = read_mapping(path), get_type_hints(Checkpoint, include_extras=True)
+    if missing := [name for name in hints if name not in state and not hasattr(Checkpoint, name)]:
+        raise DamagedError(f"it has no {', '.join(missing)}")
+    found = {name: state[name] for name in hints if name in state}
+    fault = _first_fault((hints[name], value, name) for name, value in found.items())
+    if fault := fault or _config_fault(state["config"]):
+        raise DamagedError(f"its {fault}")
+    return Checkpoint(**found)

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 from tasks import Config
 
@@ -30,13 +29,13 @@ class Cadence:
         self.stop_reason = reason
         self.stop_detail = detail
 
-    def stop_state(self) -> list[Any] | None:
+    def stop_state(self) -> tuple[int, str, str] | None:
         """Returns the arguments of `stop_at` for a checkpoint, after which the resumed run ends at
         the same step; None if nothing ended it, or trainer.max_time, which a resumed run has again.
         """
         if self.stop_step is None or self.stop_reason == MAX_TIME:
             return None
-        return [self.stop_step, self.stop_reason, self.stop_detail]
+        return self.stop_step, self.stop_reason, self.stop_detail
 
     def is_last(self, step: int) -> bool:
         return step in (self.total, self.stop_step)

@@ -15,6 +15,7 @@ from tasks.checkpoints import checkpoints
 from tasks.modules.evaluation import EvaluatedTask as Task
 from tasks.process import ranks
 from tasks.process.exit_codes import NotSaved
+from xformer_kit.checkpoint import Checkpoint
 
 
 @dataclass(eq=False)
@@ -25,7 +26,7 @@ class CheckpointSaver:
 
     cadence: Cadence
     folder: Path
-    constants: State  # keys of the checkpoint that do not change during the run
+    constants: State  # fields of the checkpoint that do not change during the run
     recorder: Recorder
     user_callbacks: dict[str, Any]
     averages: Averages | None
@@ -67,29 +68,27 @@ class CheckpointSaver:
         """Save the state after a step. All ranks must call it; rank 0 writes."""
         clock, strategy = self.recorder.clock, trainer.strategy
         clock.tick()
-        state = {
-            "state_dict": strategy.lightning_module_state_dict(),
-            "global_step": task.step,
-            "optimizer": strategy.optimizer_state(trainer.optimizers[0]),
-            "metric_sums": task.metric_sums.cpu(),
-            "best_steps": self.ranking.entries,
-            "validation": task.validation,
-            "skipped_steps": int(task.skipped_steps),
-            "accumulate": task.accumulate,
-            "spent": self.recorder.spent(task, strategy.root_device),
-            "metrics": self.recorder.fingerprint(),
-            "world_size": trainer.world_size,
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        checkpoint = Checkpoint(
+            state_dict=strategy.lightning_module_state_dict(),
+            global_step=task.step,
+            optimizer=strategy.optimizer_state(trainer.optimizers[0]),
+            metric_sums=tuple(task.metric_sums.tolist()),
+            best_steps=self.ranking.entries,
+            validation=task.validation,
+            skipped_steps=int(task.skipped_steps),
+            accumulate=task.accumulate,
+            spent=self.recorder.spent(task, strategy.root_device),
+            metrics_csv=self.recorder.fingerprint(),
+            world_size=trainer.world_size,
+            average=self.averages.average if self.averages else None,
+            stop=self.cadence.stop_state(),
+            scaler=scaler and scaler.state_dict(),
+            callbacks=self._callback_states(),
             **self.constants,
-            **self._callback_states(),
-        }
-        if self.averages is not None and self.averages.average is not None:
-            state["average"] = self.averages.average
-        if stop := self.cadence.stop_state():
-            state["stop"] = stop
-        if scaler := getattr(trainer.precision_plugin, "scaler", None):
-            state["scaler"] = scaler.state_dict()
+        )
         if trainer.is_global_zero:
-            checkpoints.write(state, self.folder)
+            checkpoints.write(checkpoint, self.folder)
             self.keep(task.step)
             self.recorder.logger.checkpoint(task.step)
         self.saved_step = task.step
@@ -101,9 +100,9 @@ class CheckpointSaver:
         ranking = self.ranking
         checkpoints.keep(self.folder, step, ranking.steps, ranking.count, self.cadence.keep_every)
 
-    def _callback_states(self) -> State:
-        """Returns the states of the user's callbacks that have one, as a key of the checkpoint.
-        Raises NotSaved if a state is not plain data.
+    def _callback_states(self) -> State | None:
+        """Returns the states of the user's callbacks that have one; None without any. Raises
+        NotSaved if a state is not plain data.
         """
         states = {}
         for name, callback in self.user_callbacks.items():
@@ -111,4 +110,4 @@ class CheckpointSaver:
                 if fault := state_fault(name, state):
                     raise NotSaved(str(fault))
                 states[name] = state
-        return {"callbacks": states} if states else {}
+        return states or None

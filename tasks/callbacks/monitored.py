@@ -85,7 +85,7 @@ class Ranking:
     metric: str
     mode: str  # min or max
     count: int  # number of steps that are kept
-    entries: list[list[Any]] = field(default_factory=list)  # [step, value], saved in checkpoints
+    entries: list[tuple[int, float]] = field(default_factory=list)  # (step, value)
 
     def add(self, step: int, value: float) -> bool:
         """Adds a step; returns whether it is one of the best. NaN never is."""
@@ -93,10 +93,10 @@ class Ranking:
             return False
         sign = 1 if self.mode == "min" else -1
         # A step that is repeated after a resume replaces itself.
-        entries = [entry for entry in self.entries if entry[0] != step] + [[step, value]]
+        entries = [entry for entry in self.entries if entry[0] != step] + [(step, value)]
         entries.sort(key=lambda entry: (sign * entry[1], entry[0]))
         self.entries = entries[: self.count]
-        return [step, value] in self.entries
+        return (step, value) in self.entries
 
     @property
     def steps(self) -> list[int]:

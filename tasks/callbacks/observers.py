@@ -41,7 +41,6 @@ def create_checkpoint_saver(
     checkpoint, options = run.checkpoint, {"name": "checkpoints"} | run.config["checkpoints"]
     kept = SETTINGS.create(options)
     mode = mode_of(kept.metric, kept.mode)
-    best_steps = checkpoint.get("best_steps", [])
     constant_entries = {
         "config": config_yaml(run.config),
         "data_fingerprint": run.prepared.fingerprint,
@@ -54,8 +53,8 @@ def create_checkpoint_saver(
         run.recorder,
         own_callbacks,
         averages,
-        Ranking(kept.metric, mode, kept.keep_best, best_steps),
-        checkpoint.get("global_step", -1),
+        Ranking(kept.metric, mode, kept.keep_best, checkpoint.best_steps if checkpoint else []),
+        checkpoint.global_step if checkpoint else -1,
     )
     if run.resumes_from_last and run.is_rank_zero:
         saver.keep(run.task.step)

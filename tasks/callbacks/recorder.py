@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks import Metrics, State
+from tasks import Metrics
 from tasks.callbacks.cadence import Cadence, TrainingClock
 from tasks.callbacks.monitored import set_callback_metrics
 from tasks.logging.csv_log import CsvLog
@@ -145,11 +145,11 @@ class Recorder:
                     metrics.setdefault(name, values[-1])
         return metrics
 
-    def fingerprint(self) -> State:
-        """Returns the fingerprint of metrics.csv for a checkpoint; empty on ranks without one. The
+    def fingerprint(self) -> Any:
+        """Returns the fingerprint of metrics.csv for a checkpoint; None on ranks without one. The
         file is on the disk when it returns.
         """
-        return {} if self.metrics is None else self.metrics.fingerprint()
+        return self.metrics and self.metrics.fingerprint()
 
     def spent(self, task: Task, device: Any) -> Metrics:
         """Returns what the run has used in all its processes: seconds, seconds and tokens of the

@@ -62,7 +62,7 @@ REPLACED: dict[type[Callback], tuple[str, str]] = {
 }
 
 
-def create_callbacks(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Callback]:
+def create_callbacks(config: Facts, run_dir: Path, saved: Facts | None) -> dict[str, Callback]:
     """Returns {name: callback} in the order of the config, each with its state of the checkpoint if
     there is one. saved: name -> state.
 
@@ -78,7 +78,7 @@ def create_callbacks(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Ca
             callback = early_stopping(callback)
         if fault := _unusable(callback):
             raise ConfigError(replace(fault, path=f"callbacks.{name}", got=type(callback).__name__))
-        if state := saved.get(name):
+        if state := (saved or {}).get(name):
             callback.load_state_dict(state)
         if fault := state_fault(name, callback.state_dict()):
             raise ConfigError(fault)

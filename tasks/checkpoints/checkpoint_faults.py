@@ -9,18 +9,19 @@ from torch.optim import Adam, Optimizer
 
 from tasks import Facts
 from tasks.modules.module import Task
-from xformer_kit.checkpoint import describe_value, number_fault, weights_fault
+from xformer_kit.checkpoint import Checkpoint, describe_value, number_fault, weights_fault
 from xformer_kit.registry import format_value
 
 ADAM_STATE = ("step", "exp_avg", "exp_avg_sq")  # of each parameter
 PARAMETER_SHAPED = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")
 
 
-def resume_fault(state: Facts, task: Task) -> str | None:
+def resume_fault(checkpoint: Checkpoint, task: Task) -> str | None:
     """Why a task cannot resume from a checkpoint that `xformer_kit.checkpoint.read` has
     checked; None if it can.
     """
-    weights, saved_weights, step = task.state_dict(), state["state_dict"], state["global_step"]
+    weights, saved_weights = task.state_dict(), checkpoint.state_dict
+    step = checkpoint.global_step
     if step > task.total_steps:
         return (
             f"global_step must be at most the {task.total_steps:,} steps of the run; got {step:,}"
@@ -30,10 +31,11 @@ def resume_fault(state: Facts, task: Task) -> str | None:
     if unexpected := next((name for name in saved_weights if name not in weights), None):
         return f"state_dict has {unexpected!r}, which the model does not have"
     parameters = dict(task.model.named_parameters())
-    if state.get("average") and (fault := weights_fault(state["average"], parameters, "average")):
+    average = checkpoint.average
+    if average and (fault := weights_fault(average, parameters, "average")):
         return fault
-    optimizer, saved = task.configure_optimizers(), state["optimizer"]
-    if isinstance(optimizer, Adam) and not saved["state"] and state["skipped_steps"] < step:
+    optimizer, saved = task.configure_optimizers(), checkpoint.optimizer
+    if isinstance(optimizer, Adam) and not saved["state"] and checkpoint.skipped_steps < step:
         return (
             f"optimizer.state must have what the optimizer keeps after {step:,} steps; got nothing"
         )

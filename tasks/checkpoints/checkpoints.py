@@ -10,7 +10,7 @@ when it is read.
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,22 +19,21 @@ from typing import Any, BinaryIO
 
 import torch
 
-from tasks import State
 from tasks.logging.files import sync_path
 from tasks.process.exit_codes import DISK_FULL, NoRun, NotSaved
-from xformer_kit.checkpoint import DamagedError, kept_steps, read, step_file
+from xformer_kit.checkpoint import Checkpoint, DamagedError, kept_steps, read, step_file
 
 log = logging.getLogger("xformer")
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
 
-def write(state: State, folder: Path) -> None:
-    """Saves a state as last.ckpt; the old one becomes previous.ckpt. Raises NotSaved if it cannot
-    be written; both files are then unchanged.
+def write(checkpoint: Checkpoint, folder: Path) -> None:
+    """Saves a checkpoint as last.ckpt; the old one becomes previous.ckpt. Raises NotSaved if it
+    cannot be written; both files are then unchanged.
     """
     with _raises_not_saved(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = _write_temporary(folder / LAST, partial(_torch_save, state))
+        temporary = _write_temporary(folder / LAST, partial(_torch_save, checkpoint.entries()))
         if (folder / LAST).exists():
             os.replace(folder / LAST, folder / PREVIOUS)
         os.replace(temporary, folder / LAST)
@@ -94,26 +93,26 @@ def has_checkpoint(folder: Path) -> bool:
 
 def newest(
     folder: Path,
-    needs: Iterable[str] = ("state_dict", "global_step"),
-    resume_fault: Callable[[State], str | None] | None = None,
-) -> tuple[Path, State] | None:
-    """Returns the valid checkpoint with the highest step, and its state; None if no file exists.
+    resume_fault: Callable[[Checkpoint], str | None] | None = None,
+) -> tuple[Path, Checkpoint] | None:
+    """Returns the file of the valid checkpoint with the highest step, and the checkpoint; None if
+    no file exists.
 
-    needs: the keys that a valid checkpoint has. resume_fault: returns why a run cannot resume from
-    a state, or None; if not None, the file counts as damaged. Damaged files are logged and skipped.
-    Raises NoRun if all are damaged, since training from step 0 would replace them.
+    resume_fault: returns why a run cannot resume from a checkpoint, or None; if not None, the file
+    counts as damaged. Damaged files are logged and skipped. Raises NoRun if all are damaged, since
+    training from step 0 would replace them.
     """
-    valid: list[tuple[Path, State]] = []
+    valid: list[tuple[Path, Checkpoint]] = []
     faults = []
     kept = [step_file(folder, step) for step in kept_steps(folder)]
     for path in (folder / LAST, folder / PREVIOUS, folder / BEST, *kept):
         if not path.exists() or (valid and path.name not in (LAST, PREVIOUS)):
             continue
         try:
-            state = read(path, needs)
-            if resume_fault is not None and (fault := resume_fault(state)):
+            checkpoint = read(path)
+            if resume_fault is not None and (fault := resume_fault(checkpoint)):
                 raise DamagedError(f"its {fault}")
-            valid.append((path, state))
+            valid.append((path, checkpoint))
         except DamagedError as error:
             faults.append(f"{path} is damaged ({error})")
     if faults and not valid:
@@ -123,7 +122,7 @@ def newest(
         )
     for fault in faults:
         log.warning("%s and is left aside.", fault)
-    return max(valid, key=lambda pair: pair[1]["global_step"], default=None)
+    return max(valid, key=lambda pair: pair[1].global_step, default=None)
 
 
 def set_last_aside(folder: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks import Config, State
+from tasks import Config
 from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
 from xformer_kit.text.command_lines import for_shell, program
 from xformer_kit.text.printable import printable
@@ -17,6 +17,7 @@ from xformer_kit.text.user_path import is_override, user_path
 
 if TYPE_CHECKING:
     from tasks.generation.decoding import LoadedRun
+    from xformer_kit.checkpoint import Checkpoint
 
 CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are tried
 CHECKPOINT_OPTION = {
@@ -132,21 +133,21 @@ def load_run(args: Any, default: str = "best") -> "LoadedRun":
     from xformer_kit.objective import objective_of
 
     path, config = open_run(args.run, args.components, has_checkpoint=True)
-    name, state = _read_checkpoint(path, args, default)
+    name, checkpoint = _read_checkpoint(path, args, default)
     if sentence := summary.diverged(path):
-        step = f"{state['global_step']:,}"
+        step = f"{checkpoint.global_step:,}"
         print(f"{path}: {sentence} The weights are those of step {step}.", file=sys.stderr)
-    model = restore_model(path, config, state)
+    model = restore_model(path, config, checkpoint)
     objective = objective_of(config)
     objective.tokenizer = model.tokenizer
     objective.source_tokenizer = model.source_tokenizer
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    fingerprint = state.get("data_fingerprint")
+    fingerprint = checkpoint.data_fingerprint
     return LoadedRun(model.to(device), objective, config, path, name, fingerprint)
 
 
-def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, State]:
-    """Returns (name, state) of the checkpoint that `load_run` loads."""
+def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, "Checkpoint"]:
+    """Returns (name, content) of the checkpoint that `load_run` loads."""
     from tasks.logging import summary
     from xformer_kit.checkpoint import DamagedError, damage, kept_steps, read, step_file
 
@@ -169,13 +170,13 @@ def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, State]:
     faults: list[Fault] = []
     for name in existing if requested is None else [requested]:
         try:
-            state = read(files[name])
+            found = read(files[name])
         except DamagedError as error:
             faults.append(Fault(f"{files[name]}", f"is damaged ({error})"))
             continue
         if faults:
             print(*faults, f"Used instead: {name}.", file=sys.stderr)
-        return name, state
+        return name, found
     fix = "No other checkpoint is undamaged; train it again."
     if undamaged := [name for name in existing if damage(files[name]) is None]:
         fix = f"Try --checkpoint {' or '.join(undamaged)}."
@@ -189,7 +190,7 @@ def _name_of_step(step: str, files: Mapping[str, Path]) -> str | None:
 
     for name, file in files.items() if step.isdecimal() else ():
         with suppress(DamagedError):
-            if read(file)["global_step"] == int(step):
+            if read(file).global_step == int(step):
                 return name
     return None
 

@@ -285,7 +285,7 @@ def _groups(configs: Mapping[Path, Config], ends: Mapping[Path, state.State]) ->
 def _saved_fingerprint(run: Path) -> str | None:
     """Returns the fingerprint of the data in the checkpoint of a run; None if none can be read."""
     with suppress(DamagedError):
-        return read(run / "checkpoints" / "last.ckpt", ("data_fingerprint",))["data_fingerprint"]
+        return read(run / "checkpoints" / "last.ckpt").data_fingerprint
     return None
 
 

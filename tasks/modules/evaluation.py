@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from tasks import Config, Metrics, State
+from tasks import Config, Metrics
 from tasks.generation.decoding import batch_to_device
 from tasks.modules.configured_metrics import create_metrics
 from tasks.modules.metrics import SplitMetrics
 from tasks.modules.module import Task
 from tasks.process.exit_codes import SignalBox
 from tasks.process.seeds import derive_seed, temporary_seed
+from xformer_kit.checkpoint import Checkpoint
 from xformer_kit.data import Batch
 from xformer_kit.data.preparation.training_data import TrainingData
 from xformer_kit.metrics import of_split
@@ -60,9 +61,9 @@ class EvaluatedTask(Task):
         self.data = data
         self.validation: Metrics = {}
 
-    def restore(self, state: State) -> None:
-        super().restore(state)
-        self.validation = state["validation"]
+    def restore(self, checkpoint: Checkpoint) -> None:
+        super().restore(checkpoint)
+        self.validation = checkpoint.validation
 
     def setup(self, stage: str) -> None:
         super().setup(stage)

@@ -25,6 +25,7 @@ from tasks.modules.auto_accumulate import fewest_micro_batches
 from tasks.modules.step_hooks import StepHooks
 from tasks.process.exit_codes import SignalBox, encode_signal
 from tasks.process.seeds import derive_seed, seed_generators
+from xformer_kit.checkpoint import Checkpoint
 from xformer_kit.data.batch import Batch, map_tensors, num_rows
 from xformer_kit.metrics import TRAIN_LOSS
 from xformer_kit.optim import OPTIMIZERS
@@ -94,7 +95,9 @@ class Task(pl.LightningModule):
         # On the device: the first step that was skipped, -1 if there is none; how many were.
         self.first_nonfinite = torch.tensor(-1)
         self.skipped_steps = torch.tensor(0)
-        self.checkpoint: State = {}  # checkpoint to resume from, until the optimizer has loaded it
+        self.checkpoint: Checkpoint | None = (
+            None  # checkpoint to resume from, until the optimizer has loaded it
+        )
         self._gradient_hooks: dict[int, Callable[[Tensor], None]] = OrderedDict()
         self._hooks = StepHooks()
 
@@ -217,15 +220,15 @@ class Task(pl.LightningModule):
     def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
         return self.model.load_state_dict(state, strict=strict, assign=assign)
 
-    def restore(self, state: State) -> None:
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Loads a checkpoint. The optimizer's state is loaded in on_fit_start, when the trainer has
         an optimizer.
         """
-        self.load_state_dict(state["state_dict"])
-        self.step = state["global_step"]
-        self.skipped_steps = torch.tensor(state["skipped_steps"])
-        self.accumulate = state["accumulate"]
-        self.checkpoint = state
+        self.load_state_dict(checkpoint.state_dict)
+        self.step = checkpoint.global_step
+        self.skipped_steps = torch.tensor(checkpoint.skipped_steps)
+        self.accumulate = checkpoint.accumulate
+        self.checkpoint = checkpoint
 
     def rewind(self, step: int) -> None:
         """Sets the step back to the last one that was finite. The weights are those after it: all
@@ -234,13 +237,13 @@ class Task(pl.LightningModule):
         self.step = step
         self.skipped_steps = torch.zeros_like(self.skipped_steps)
 
-    def _restore_optimizer(self, state: State) -> None:
+    def _restore_optimizer(self, checkpoint: Checkpoint) -> None:
         """Loads the states of the optimizer, the metrics' sums and the fp16 scaler."""
-        self._optimizer.load_state_dict(state["optimizer"])
-        self.metric_sums += state["metric_sums"].to(self.device)
-        if self._scaler is not None and "scaler" in state:
-            self._scaler.load_state_dict(state["scaler"])
-        self.checkpoint = {}
+        self._optimizer.load_state_dict(dict(checkpoint.optimizer))
+        self.metric_sums += self.metric_sums.new_tensor(checkpoint.metric_sums)
+        if self._scaler is not None and checkpoint.scaler is not None:
+            self._scaler.load_state_dict(checkpoint.scaler)
+        self.checkpoint = None
 
     def _accumulate_steps(self) -> int:
         """trainer.accumulate; for auto the checkpoint's value, or the smallest number of

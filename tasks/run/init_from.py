@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tasks import Config, State
 from tasks.logging.files import replace_text
 from tasks.logging.summary import diverged
-from xformer_kit.checkpoint import DamagedError, read
+from xformer_kit.checkpoint import Checkpoint, DamagedError, read
 from xformer_kit.config import config_hash, read_config
 from xformer_kit.config.line.to_overrides import to_same_architecture
 from xformer_kit.config.saved.init_from import source_faults, source_of
@@ -37,7 +37,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     which the run began.
     """
     allow = list(config["init_from"].get("allow") or ())
-    run, file, saved, state, weights = _source(config)
+    run, file, saved, checkpoint, weights = _source(config)
     tokens = _tokens(run, saved, objective)
     vocabularies = _vocabulary_tensors(model)
     rows = {
@@ -50,7 +50,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     )
     if faults := [*unfit, *transfer.faults]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
-    entry = _origin(run, file, state, weights, transfer, rows)
+    entry = _origin(run, file, checkpoint.global_step, weights, transfer, rows)
     entry["new_rows"] = {
         name: _new_rows(pairs, len(tokens[vocabularies[name][1]][0]))
         for name, pairs in rows.items()
@@ -82,8 +82,8 @@ def check_shapes(config: Config) -> None:
         raise ConfigError(_with_architecture(faults, config, str(run)))
 
 
-def _source(config: Config) -> tuple[Path, Path, Config, State, dict[str, Tensor]]:
-    """Returns (run, checkpoint file, config of the run, state, weights) of init_from. Raises
+def _source(config: Config) -> tuple[Path, Path, Config, Checkpoint, dict[str, Tensor]]:
+    """Returns (run, checkpoint file, config of the run, checkpoint, weights) of init_from. Raises
     ConfigError.
     """
     if faults := list(source_faults(config)):
@@ -92,16 +92,16 @@ def _source(config: Config) -> tuple[Path, Path, Config, State, dict[str, Tensor
     assert file is not None
     check_saved(run, saved := read_config(run))
     try:
-        state = read(file)
+        checkpoint = read(file)
     except DamagedError as error:
         fix = "Name another checkpoint of the run."
         raise config_error("init_from.run", f"{file} is damaged ({error})", fix=fix) from None
-    weights = {**state["state_dict"], **(state.get("average") or {})}
+    weights = {**checkpoint.state_dict, **(checkpoint.average or {})}
     if rank := (lora := saved.get("lora") or {}).get("rank"):
         with torch.device("meta"):
             paths = adapter_paths(build_model(saved, 1))
         weights = merged_state(weights, paths, (lora.get("alpha") or rank) / rank)
-    return run, file, saved, state, weights
+    return run, file, saved, checkpoint, weights
 
 
 def _adapters(model: Any) -> list[str]:
@@ -209,7 +209,7 @@ def _vocabulary_faults(
 def _origin(
     run: Path,
     file: Path,
-    state: State,
+    step: int,
     weights: Mapping[str, Tensor],
     transfer: Transfer,
     rows: Mapping[str, list[tuple[int, int]]],
@@ -222,7 +222,7 @@ def _origin(
     return {
         "run": str(run.resolve()),
         "checkpoint": file.name,
-        "step": state["global_step"],
+        "step": step,
         "sha256": digest.hexdigest(),
         "config_hash": config_hash(read_config(run)),
         "copied": len(transfer.copied),

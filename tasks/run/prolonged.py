@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tasks import Config, Files, State
+from tasks import Config, Files
 from tasks.checkpoints.checkpoints import newest
 from tasks.logging.files import replace_text
 from xformer_kit.config import config_yaml, read_config
@@ -56,16 +56,15 @@ def check_length(
             got=f"{max_steps:,}",
             fix=_new_run(run_dir, max_steps, components),
         )
-    checkpoint = newest(run_dir / "checkpoints", ("global_step", "config"))
-    state: State = checkpoint[1] if checkpoint else {"global_step": 0}
-    if max_steps <= state["global_step"]:
+    found = newest(run_dir / "checkpoints")
+    taken = found[1].global_step if found else 0
+    if max_steps <= taken:
         raise config_error(
             "trainer.max_steps",
-            f"must be above the {state['global_step']:,} steps that the run in {run_dir} has taken",
+            f"must be above the {taken:,} steps that the run in {run_dir} has taken",
             got=f"{max_steps:,}",
         )
-    fingerprint = state.get("data_fingerprint")
-    if fingerprint and run_key(config, fingerprint) == run_dir.resolve().name:
+    if found and run_key(config, found[1].data_fingerprint) == run_dir.resolve().name:
         raise config_error(
             "trainer.max_steps",
             "cannot change for a run of a study, whose directory is named after its config",

@@ -116,9 +116,9 @@ def _check_config(run_dir: Path, config: Config, results: State) -> None:
     if results.get("config_hash") == config_hash(config):
         return
     try:
-        checkpoint = newest(run_dir / "checkpoints", ("global_step", "config"))
+        checkpoint = newest(run_dir / "checkpoints")
     except NoRun:
         return
     if checkpoint is not None:
         may_differ = prolonged.may_differ(run_dir, config)
-        check_unchanged(run_dir, config, checkpoint[1], may_differ=may_differ)
+        check_unchanged(run_dir, config, checkpoint[1].config, may_differ=may_differ)

@@ -36,6 +36,7 @@ from tasks.run import checks, init_from, nonfinite, prolonged
 from tasks.run import trainer as trainers
 from tasks.run.decoding_speed import check_decodable, decoding_speed
 from xformer_kit import build
+from xformer_kit.checkpoint import Checkpoint
 from xformer_kit.config import config_hash
 from xformer_kit.config.faults.machine import missing_loggers
 from xformer_kit.config.options.loggers import as_loggers
@@ -55,18 +56,6 @@ from xformer_kit.study.run_key import code_hashes
 from xformer_kit.text.printable import printable
 
 log = logging.getLogger("xformer")
-# Keys that a checkpoint must have to resume from it; CheckpointSaver.save writes them.
-CHECKPOINT_KEYS = (
-    "state_dict",
-    "global_step",
-    "optimizer",
-    "metric_sums",
-    "best_steps",
-    "validation",
-    "skipped_steps",
-    "accumulate",
-    "config",
-)
 SPEED_COLUMNS = ("step", "time", "seconds_per_step", "tokens_per_second")
 
 
@@ -84,7 +73,7 @@ class TrainingProcess:
         self.is_rank_zero = ranks.rank() == 0
         self.signals = SignalBox()
         self.signals.install()
-        self.checkpoint: State = {}  # the content of the checkpoint to resume from
+        self.checkpoint: Checkpoint | None = None  # to resume from
         self.resumes_from_last = False  # whether it is last.ckpt
         self.bar: Bar | None = None
         self.logger = loggers.Loggers()
@@ -101,7 +90,7 @@ class TrainingProcess:
         """Trains the run from its last checkpoint or from step 0 to its end."""
         if self.is_rank_zero:
             checkpoints.remove_temporary_files(self.checkpoint_dir)
-        newest = checkpoints.newest(self.checkpoint_dir, CHECKPOINT_KEYS)
+        newest = checkpoints.newest(self.checkpoint_dir)
         if newest:
             self.checkpoint = newest[1]
             self._check_unchanged(self.checkpoint)
@@ -138,7 +127,8 @@ class TrainingProcess:
         checks.check_vocabulary(config["model"].get("vocab_size"), prepared.tokenizer.size)
         for split in filter(None, (prepared.train, prepared.valid, prepared.test)):
             self.objective.check_examples(split)
-        check_fingerprint(self.checkpoint.get("data_fingerprint"), prepared.fingerprint)
+        if self.checkpoint:
+            check_fingerprint(self.checkpoint.data_fingerprint, prepared.fingerprint)
         checks.check_planned(self.job.key, config, prepared.fingerprint)
         self.data = TrainingData(config, prepared, self.objective)
         self.total_steps = self.data.total_steps
@@ -174,30 +164,30 @@ class TrainingProcess:
             signals=self.signals,
         )
 
-    def _restore(self, path: Path, checkpoint: State) -> None:
+    def _restore(self, path: Path, checkpoint: Checkpoint) -> None:
         """Loads a checkpoint into the task; an older one if the task cannot resume from it."""
         if resume_fault(checkpoint, self.task):
             fault = partial(resume_fault, task=self.task)
-            older = checkpoints.newest(self.checkpoint_dir, CHECKPOINT_KEYS, fault)
+            older = checkpoints.newest(self.checkpoint_dir, fault)
             path, checkpoint = older or (path, checkpoint)
             self._check_unchanged(checkpoint)
-            check_fingerprint(checkpoint.get("data_fingerprint"), self.prepared.fingerprint)
+            check_fingerprint(checkpoint.data_fingerprint, self.prepared.fingerprint)
         if self.is_rank_zero and path.name == checkpoints.PREVIOUS:
             checkpoints.set_last_aside(self.checkpoint_dir)
         self.task.restore(checkpoint)
         self.checkpoint, self.resumes_from_last = checkpoint, path.name == checkpoints.LAST
 
-    def _check_unchanged(self, checkpoint: State) -> None:
+    def _check_unchanged(self, checkpoint: Checkpoint) -> None:
         """Raises ConfigError if the config is not that of a checkpoint."""
         may_differ = prolonged.may_differ(self.run_dir, self.config, self.job.max_steps)
-        check_unchanged(self.run_dir, self.config, checkpoint, may_differ=may_differ)
+        check_unchanged(self.run_dir, self.config, checkpoint.config, may_differ=may_differ)
 
     def _create_trainer(self) -> None:
         """Creates the logs, the observers and the trainer that calls them."""
         config, checkpoint = self.config, self.checkpoint
         self.cadence = cadence = Cadence(config, self.total_steps)
-        if stop := checkpoint.get("stop"):
-            cadence.stop_at(*stop)
+        if checkpoint and checkpoint.stop:
+            cadence.stop_at(*checkpoint.stop)
         metrics_log, speed_log, messages = self._open_logs()
         self.recorder = Recorder(
             cadence,
@@ -205,16 +195,17 @@ class TrainingProcess:
             speed_log,
             self.logger,
             self.start_time,
-            checkpoint.get("spent", {}),
+            checkpoint.spent if checkpoint else {},
         )
         self.logger.follow(
             lambda: self.task.step, lambda: self.recorder.tokens(self.task), self.recorder.record
         )
         own_callbacks = user_callbacks.create_callbacks(
-            config, self.run_dir, checkpoint.get("callbacks", {})
+            config, self.run_dir, checkpoint.callbacks if checkpoint else None
         )
         messages += user_callbacks.notes_on_hooks(own_callbacks)
-        average = create_averages(config, cadence, self.checkpoint_dir, checkpoint.get("average"))
+        saved_average = checkpoint and checkpoint.average
+        average = create_averages(config, cadence, self.checkpoint_dir, saved_average)
         self.checkpoint_saver = create_checkpoint_saver(self, own_callbacks, average)
         if self.is_rank_zero:
             self.bar = self._create_bar()
@@ -257,7 +248,7 @@ class TrainingProcess:
         of_loss = ["perplexity"] * per_token
         of_loss += ["bits_per_byte"] * (self.data.bytes_per_token is not None)
         columns = ("step", TRAIN_LOSS, VAL_LOSS, *(f"{VAL}{n}" for n in of_loss), "lr", "grad_norm")
-        step, mark = self.task.step, self.checkpoint.get("metrics")
+        step, mark = self.task.step, self.checkpoint.metrics_csv if self.checkpoint else None
         metrics_log = CsvLog(self.run_dir / "metrics.csv", columns).open(step, mark)
         return metrics_log, CsvLog(self.run_dir / "speed.csv", SPEED_COLUMNS).open(step), messages
 
@@ -293,10 +284,10 @@ class TrainingProcess:
             if fault := user_callbacks.raised_fault(error, own_callbacks):
                 raise ConfigError(fault) from error
             raise
-        if has_all_steps:
+        if has_all_steps and self.checkpoint:
             # The run was killed after its last checkpoint: fit takes no step, so the averaged
             # weights of the last step are loaded here.
-            self.task.load_state_dict(self.checkpoint.get("average", {}), strict=False)
+            self.task.load_state_dict(self.checkpoint.average or {}, strict=False)
 
     def nonfinite_error(self, step: int) -> NonFinite:
         """See `tasks.run.nonfinite.nonfinite_error`."""

@@ -130,24 +130,24 @@ def test_more_blocks_than_any_model_has_are_refused_before_one_is_made(where):
 
 def test_what_has_changed_in_a_config_since_its_checkpoint_is_shown(tmp_path):
     before = compose(["optim.lr=1e-3"])
-    state = {"config": config_yaml(before)}
+    saved = config_yaml(before)
     moved = before | {
         "logger": {"name": "none"},
         "trainer": {**before["trainer"], "devices": 2, "val_every": 7},
     }
     moved["data"] = before["data"] | {"num_workers": 2}
-    check_unchanged(tmp_path, moved, state)
+    check_unchanged(tmp_path, moved, saved)
     edited = yaml.safe_load(config_yaml(before))
     edited["optim"]["lr"], edited["model"]["dim"] = 2e-3, 64
     with pytest.raises(ConfigError) as error:
-        check_unchanged(tmp_path, edited, state)
+        check_unchanged(tmp_path, edited, saved)
     assert (
         str(error.value)
         == f"{tmp_path}/config.yaml: must be as it was when the run was trained; model.dim was 128"
         " and is 64; optim.lr was 0.001 and is 0.002. Undo the change, or start a new run."
     )
     with pytest.raises(ConfigError, match=r"trained; model.dim was 128 and is 64. Undo"):
-        check_unchanged(tmp_path, edited, state, only=("model",))
+        check_unchanged(tmp_path, edited, saved, only=("model",))
 
 
 def test_components_of_its_own_must_be_given_as_they_were(tmp_path):

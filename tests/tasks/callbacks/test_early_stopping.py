@@ -70,7 +70,7 @@ def test_a_run_ends_when_the_metric_has_not_improved(begin, capsys, metric, min_
         )
     assert f"({metric} did not improve{change} in 3 validations; its best is " in stopped
     assert stopped[:60] in capsys.readouterr().out
-    assert checkpoints.read(folder / "checkpoints" / "last.ckpt")["global_step"] == step
+    assert checkpoints.read(folder / "checkpoints" / "last.ckpt").global_step == step
     if metric != "train/loss":
         assert resume_run(folder) == 0
         assert "is finished" in capsys.readouterr().out
@@ -123,7 +123,8 @@ def test_a_run_killed_at_its_end_takes_no_further_step(begin, tmp_path, options,
 
 
 def check_same_end(folder, whole) -> None:
-    states = [checkpoints.read(run / "checkpoints" / "last.ckpt") for run in (folder, whole)]
+    files = [run / "checkpoints" / "last.ckpt" for run in (folder, whole)]
+    states = [checkpoints.read(file).entries() for file in files]
     for state in states:
         for key in ("spent", "config"):
             state.pop(key)

@@ -120,7 +120,7 @@ def test_a_metric_that_a_callback_logs_chooses_the_best_checkpoint(run, capsys):
     options = ["trainer.val_every=4", "checkpoints.metric=val/square", "checkpoints.mode=min"]
     code, folder = run("callbacks.watch.logs=true", *options)
     best = checkpoints.read(folder / "checkpoints" / "best.ckpt")
-    assert code == 0 and best["best_steps"] == [[8, 0.0]]
+    assert code == 0 and best.best_steps == [(8, 0.0)]
     code, folder = run("callbacks.watch={}", *options)
     assert code == 2 and not folder.exists()
     assert "the run has no metric 'val/square'" in capsys.readouterr().err
@@ -180,8 +180,8 @@ def test_a_timer_ends_the_run_after_a_complete_step(run):
     results = json.loads((folder / "summary.json").read_text())
     assert code == 0 and results["stopped"] == "stopped by callbacks.timer at step 1 of 20"
     last = checkpoints.read(folder / "checkpoints" / "last.ckpt")
-    assert last["validation"]["loss"] == results["val/loss"]
-    assert last["callbacks"]["timer"]["time_elapsed"]["train"] > 0
+    assert last.validation["loss"] == results["val/loss"]
+    assert last.callbacks["timer"]["time_elapsed"]["train"] > 0
     (folder / "summary.json").unlink()
     assert resume_run(folder, (run.file,)) == 0
     assert json.loads((folder / "summary.json").read_text())["steps"] == 1

@@ -56,7 +56,7 @@ def with_callback(begin, monkeypatch):
         monkeypatch.setattr(user_callbacks, "create_callbacks", lambda *arguments: created)
         code, folder = begin(f"run{len(weights)}", *STEPS, *words)
         assert code == 0
-        weights.append(checkpoints.read(folder / "checkpoints" / "last.ckpt")["state_dict"])
+        weights.append(checkpoints.read(folder / "checkpoints" / "last.ckpt").state_dict)
         return folder
 
     weights = with_callback.weights = []

@@ -184,4 +184,4 @@ def files(folder) -> dict[str, int]:
     """
     paths = (folder / "checkpoints").iterdir()
     names = {path: path.name for path in paths if path.name != "previous.ckpt"}
-    return {name: checkpoints.read(path)["global_step"] for path, name in names.items()}
+    return {name: checkpoints.read(path).global_step for path, name in names.items()}

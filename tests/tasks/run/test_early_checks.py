@@ -1,7 +1,10 @@
 """What a line makes impossible is refused before Lightning is imported and the data are read."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from tests.tasks.run.test_checkpoints import checkpoint
 
 from tasks.run import init_from
 from tasks.run.early_checks import check_sources, with_sources
@@ -22,9 +25,10 @@ def run(tmp_path):
     config = compose(SMALL, data=False)
     tokenizer = TOKENIZERS.create("byte")
     tokenizer.specials = objective_of(config).specials
-    state = {"state_dict": build(config, tokenizer.size).state_dict(), "global_step": 3}
+    weights = build(config, tokenizer.size).state_dict()
+    state = replace(checkpoint(3, torch.zeros(1)), state_dict=weights, config=config_yaml(config))
     (tmp_path / "run/checkpoints").mkdir(parents=True)
-    torch.save(state, tmp_path / "run/checkpoints/last.ckpt")
+    torch.save(state.entries(), tmp_path / "run/checkpoints/last.ckpt")
     (tmp_path / "run/config.yaml").write_text(config_yaml(config))
     tokenizer.save(tmp_path / "run/tokenizer.json")
     return tmp_path / "run"

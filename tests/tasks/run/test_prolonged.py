@@ -6,11 +6,13 @@ import json
 import shlex
 import shutil
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
+from tests.tasks.run.test_checkpoints import checkpoint
 
 from tasks.checkpoints.checkpoints import newest
 from tasks.cli import main
@@ -212,9 +214,8 @@ def test_the_new_length_is_above_the_steps_taken(config, tmp_path, capsys, taken
     (run / "checkpoints").mkdir(parents=True)
     (run / "config.yaml").write_text(config_yaml(saved))
     if taken is not None:
-        torch.save(
-            {"global_step": taken, "config": config_yaml(saved)}, run / "checkpoints" / "last.ckpt"
-        )
+        saved_state = replace(checkpoint(taken, torch.zeros(1)), config=config_yaml(saved))
+        torch.save(saved_state.entries(), run / "checkpoints" / "last.ckpt")
     before = contents(run)
     for steps in range(1, (taken or 0) + 1):
         assert resume_run(run, max_steps=steps) == 2
@@ -235,7 +236,7 @@ def test_a_length_that_is_no_longer_is_refused_and_nothing_is_written(begin, cap
         f"trainer.max_steps: must be above the 20 steps that the run in {run} has taken; got 15.\n"
     )
     config = prolonged.read_config(run)
-    key = run_key(config, newest(run / "checkpoints")[1]["data_fingerprint"])
+    key = run_key(config, newest(run / "checkpoints")[1].data_fingerprint)
     of_study = run.with_name(key)
     shutil.copytree(run, of_study)
     assert resume_run(of_study, max_steps=30) == 2

@@ -133,16 +133,16 @@ def _count_values(node: Any, counts: dict[int, int]) -> int:
 def check_unchanged(
     run: str | Path,
     config: Node,
-    state: Node,
+    saved_text: str,
     only: Iterable[str] = (),
     may_differ: Collection[str] = (),
 ) -> None:
-    """Raises ConfigError if config.yaml is not the config in a checkpoint's state.
+    """Raises ConfigError if config.yaml is not the config in a checkpoint, `saved_text`.
 
     Only values that decide a result are compared, not the devices that a run trains on; with
     `only`, only these nodes. may_differ: paths that are not compared.
     """
-    saved = _result_values(parse_config(state["config"], "its checkpoint's config"), set(only))
+    saved = _result_values(parse_config(saved_text, "its checkpoint's config"), set(only))
     now = _result_values(config, set(only))
     changes = [
         f"{path} was {_format(saved, path)} and is {_format(now, path)}"
