@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from benchmarks.measure import CLOCKS, machine, ratio, rounds, save
 from tasks.generation.decoding import BATCH_SIZE, first_answers
 from tasks.logging import summary
-from tasks.modules.metrics import translation_metrics
+from tasks.modules.text_metrics import translation_metrics
 from xformer_kit import ConfigError, build, load
 from xformer_kit.config import read_config
 from xformer_kit.data import collate, prepare

@@ -79,7 +79,7 @@ def test_every_law_applies_to_some_composition():
 @pytest.mark.parametrize("model", MODELS)
 def test_the_overrides_of_a_broken_law_compose_the_same_config(model):
     from xformer_kit import compose
-    from xformer_kit.config.line.canonical import canonical_config
+    from xformer_kit.config.line.normalised import normalised_config
 
     of_model = (
         config
@@ -88,7 +88,7 @@ def test_the_overrides_of_a_broken_law_compose_the_same_config(model):
     )
     config = next(config for config in of_model if not check(config))
     again = compose(["logger=none", *overrides(config)])
-    assert again == canonical_config(config)[0]
+    assert again == normalised_config(config)[0]
 
 
 def test_a_stack_without_a_residual_stream_keeps_every_law():

@@ -137,17 +137,12 @@ def _source_tokenizer(run: Path, tokenizer: Any) -> Any:
 
 def _checkpoint(run: str | Path, components: Iterable[str], name: str | int) -> Path:
     """The file of a checkpoint. Raises ConfigError if there is none."""
-    folder = Path(run) / "checkpoints"
-    names = ("best", "last") if name == "best" else (name,)
-    for path in (folder / f"{name}.ckpt" for name in names):
-        if path.is_file():
-            return path
-    if (path := checkpoints.step_file(folder, name)).is_file():
-        return path
-    known = [name for name in ("best", "last", "previous") if (folder / f"{name}.ckpt").is_file()]
-    if not known:
+    files = checkpoints.checkpoint_files(Path(run) / "checkpoints")
+    for each in ("best", "last") if name == "best" else (f"{name}",):
+        if each in files:
+            return files[each]
+    if not files:
         raise config_error(
             run, "has no checkpoint yet", fix=f"Go on with it: {resume(run, components)}"
         )
-    known += map(str, checkpoints.kept_steps(folder))
-    raise config_error(run, f"has no checkpoint '{name}'", fix=f"It has: {', '.join(known)}.")
+    raise config_error(run, f"has no checkpoint '{name}'", fix=f"It has: {', '.join(files)}.")

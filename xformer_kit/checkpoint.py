@@ -28,6 +28,13 @@ def step_file(folder: Path, step: int | str) -> Path:
     return folder / f"step_{step}.ckpt"
 
 
+def checkpoint_files(folder: Path) -> dict[str, Path]:
+    """Returns {name: file} of the checkpoints of a run: best, last, previous, and kept steps."""
+    files = {name: folder / f"{name}.ckpt" for name in ("best", "last", "previous")}
+    files |= {f"{step}": step_file(folder, step) for step in kept_steps(folder)}
+    return {name: file for name, file in files.items() if file.is_file()}
+
+
 def kept_steps(folder: Path) -> list[int]:
     """Returns the steps that have a file of their own, the last one first."""
     names = (path.stem.removeprefix("step_") for path in folder.glob("step_*.ckpt"))

@@ -7,7 +7,7 @@ from tasks import Config
 from tasks.callbacks.averages import Averages
 from tasks.callbacks.built_in import create_built_in
 from tasks.callbacks.cadence import Cadence
-from tasks.callbacks.checkpoints import CheckpointSaver
+from tasks.callbacks.checkpoint_saver import CheckpointSaver
 from tasks.callbacks.monitored import MonitoredMetrics, Ranking
 from tasks.callbacks.profile import Profile
 from tasks.callbacks.progress import ProgressObserver

@@ -149,12 +149,10 @@ def load_run(args: Any, default: str = "best") -> "LoadedRun":
 def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, "Checkpoint"]:
     """Returns (name, content) of the checkpoint that `load_run` loads."""
     from tasks.logging import summary
-    from xformer_kit.checkpoint import DamagedError, damage, kept_steps, read, step_file
+    from xformer_kit.checkpoint import DamagedError, checkpoint_files, damage, read
 
-    requested, folder = args.checkpoint, path / "checkpoints"
-    files = {name: folder / f"{name}.ckpt" for name in dict.fromkeys((default, *CHECKPOINTS))}
-    files |= {f"{step}": step_file(folder, step) for step in kept_steps(folder)}
-    files = {name: file for name, file in files.items() if file.is_file()}
+    requested, files = args.checkpoint, checkpoint_files(path / "checkpoints")
+    files = {name: files[name] for name in (default, *CHECKPOINTS, *files) if name in files}
     if requested is not None and requested not in files:
         requested = _name_of_step(requested, files)
     existing = [*files]

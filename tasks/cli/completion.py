@@ -22,7 +22,7 @@ from xformer_kit.text.command_lines import CHECKOUT, program
 from xformer_kit.text.user_path import user_path
 
 if TYPE_CHECKING:
-    from xformer_kit.config.line.completion import CompletionTable
+    from xformer_kit.config.line.completion_table import CompletionTable
 
 FLAGS = ("-sc", "--shell-completion")
 # Shell -> how it removes the completion of these programs.
@@ -135,7 +135,7 @@ def read_table(files: list[str]) -> "CompletionTable":
         with suppress(OSError, ValueError):
             return json.loads(cached.read_text(encoding="utf-8"))
     from xformer_kit.config import GROUPS, import_components
-    from xformer_kit.config.line.completion import completion_table
+    from xformer_kit.config.line.completion_table import completion_table
 
     if files:
         import_components(files, GROUPS.values())

@@ -136,7 +136,7 @@ def _evaluate_text(args: Any, config: Config) -> int:
 def _evaluate_answers(args: Any) -> int:
     """Print the metrics of the answers to --input, compared with --reference."""
     from tasks.generation.translation import check_references, read_lines, translate
-    from tasks.modules.metrics import translation_metrics
+    from tasks.modules.text_metrics import translation_metrics
 
     sources = read_lines(args.input, "--input")
     references = check_references(sources, read_lines(args.reference, "--reference"))

@@ -10,7 +10,7 @@ from tasks import Config, State
 from tasks.cli.given_text import given_windows
 from tasks.generation.decoding import batch_to_device, device_of
 from tasks.modules.configured_metrics import create_metrics
-from tasks.modules.metrics import Likelihood, SplitMetrics
+from tasks.modules.split_metrics import Likelihood, SplitMetrics
 from xformer_kit.data import Examples, prepare
 from xformer_kit.data.batch import map_tensors
 from xformer_kit.data.preparation.training_data import (

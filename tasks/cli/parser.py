@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from tasks.cli.other_options import OTHER_COMMANDS, similar_options
+from tasks.cli.proposed_options import OTHER_COMMANDS, similar_options
 from xformer_kit.registry import Fault, suggestion
 from xformer_kit.text.command_lines import for_shell
 from xformer_kit.text.printable import printable

@@ -22,7 +22,7 @@ from tasks.process.command_faults import faults_at, refuse
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.line.overrides import expand
 from xformer_kit.config.line.to_overrides import to_overrides
-from xformer_kit.config.options.loggers import as_loggers
+from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.config.saved.difference import differing, flat
 from xformer_kit.metrics import VAL_LOSS
 from xformer_kit.registry import ConfigError, config_error

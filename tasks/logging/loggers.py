@@ -15,7 +15,7 @@ from tasks.logging.run_logger import RunLogger, of_run
 from tasks.logging.tensorboard_logger import create_tensorboard
 from tasks.logging.wandb_logger import create_wandb
 from tasks.logging.wandb_run import error_line
-from xformer_kit.config.options.loggers import as_loggers
+from xformer_kit.config.options.logger_options import as_loggers
 
 CALLBACKS = "lightning.pytorch.callbacks"
 log = logging.getLogger("xformer")

@@ -19,7 +19,7 @@ from torchmetrics.regression import PearsonCorrCoef, SpearmanCorrCoef
 from torchmetrics.text import CharErrorRate, WordErrorRate
 
 from tasks import Config, Metrics
-from tasks.modules.metrics import one_number
+from tasks.modules.split_metrics import one_number
 from xformer_kit.metrics import METRICS
 from xformer_kit.metrics import registered as settings
 from xformer_kit.metrics.registered import BuiltInMetric, inputs_of

@@ -12,8 +12,8 @@ from torch import nn
 from tasks import Config, Metrics
 from tasks.generation.decoding import batch_to_device
 from tasks.modules.configured_metrics import create_metrics
-from tasks.modules.metrics import SplitMetrics
 from tasks.modules.module import Task
+from tasks.modules.split_metrics import SplitMetrics
 from tasks.process.exit_codes import SignalBox
 from tasks.process.seeds import derive_seed, temporary_seed
 from xformer_kit.checkpoint import Checkpoint

@@ -11,7 +11,7 @@ from tasks import Metrics
 from tasks.generation.decoding import first_answers
 from tasks.modules.configured_metrics import text_measures
 from tasks.modules.evaluation import EvaluatedTask, Sample
-from tasks.modules.metrics import text_metrics
+from tasks.modules.text_metrics import text_metrics
 from tasks.process.ranks import all_gather
 
 

@@ -16,7 +16,7 @@ from tasks.logging.summary import diverged
 from xformer_kit.checkpoint import Checkpoint, DamagedError, read
 from xformer_kit.config import config_hash, read_config
 from xformer_kit.config.line.to_overrides import to_same_architecture
-from xformer_kit.config.saved.init_from import source_faults, source_of
+from xformer_kit.config.saved.init_from_source import source_faults, source_of
 from xformer_kit.config.saved.saved_run import check_saved
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.files.saved_files import read_object

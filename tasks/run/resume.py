@@ -14,7 +14,7 @@ from tasks.run.start import COMPONENTS_ARGUMENT, train_in_processes
 from tasks.run.train import report_end
 from xformer_kit.config import check, config_hash, read_config
 from xformer_kit.config.faults.machine import run_faults
-from xformer_kit.config.options.loggers import as_loggers
+from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.config.saved.config_file import check_unchanged
 from xformer_kit.config.saved.run_directories import example_of_run
 from xformer_kit.config.saved.saved_run import read_run

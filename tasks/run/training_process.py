@@ -15,7 +15,7 @@ import torch
 from tasks import Config, State
 from tasks.callbacks import Observers, user_callbacks
 from tasks.callbacks.cadence import Cadence
-from tasks.callbacks.checkpoints import CheckpointSaver
+from tasks.callbacks.checkpoint_saver import CheckpointSaver
 from tasks.callbacks.observers import create_averages, create_checkpoint_saver, create_observers
 from tasks.callbacks.recorder import EarlyMeasurement, Recorder
 from tasks.callbacks.stopping import RequestedStop, StopBeforeStep, StopSource
@@ -39,7 +39,7 @@ from xformer_kit import build
 from xformer_kit.checkpoint import Checkpoint
 from xformer_kit.config import config_hash
 from xformer_kit.config.faults.machine import missing_loggers
-from xformer_kit.config.options.loggers import as_loggers
+from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.config.saved.config_file import check_unchanged, component_hashes
 from xformer_kit.data import prepare
 from xformer_kit.data.preparation.training_data import (

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.logging.wandb_run import MAX_GROUP, MAX_JOB_TYPE, MAX_TAG, error_line, start_wandb_run
-from xformer_kit.config.options.loggers import as_loggers
+from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.files.saved_files import readable
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.plan import StudyRun

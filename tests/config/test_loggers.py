@@ -6,7 +6,7 @@ from xformer_kit import ConfigError
 from xformer_kit.config import compose, config_hash, config_yaml, preflight
 from xformer_kit.config.faults.check import check
 from xformer_kit.config.line.to_overrides import to_overrides
-from xformer_kit.config.options.loggers import as_loggers
+from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.config.saved.config_file import parse_config
 from xformer_kit.study.run_key import run_key
 

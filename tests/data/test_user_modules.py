@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from xformer_kit.config import GROUPS
-from xformer_kit.config.options.components import import_components
+from xformer_kit.config.options.user_components import import_components
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.examples import Examples
 from xformer_kit.files.user_modules import module_name

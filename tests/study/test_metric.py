@@ -23,6 +23,7 @@ from xformer_kit.study.metric import decimals, format_p, metric
         ("tokens_per_second", True, "tokens/s"),
         ("rougeL", True, "points"),
         ("ter", False, "points"),
+        ("val/pearson", True, ""),
     ],
 )
 def test_direction_of_metrics(name, higher, unit):

@@ -3,8 +3,8 @@
 import importlib
 
 from xformer_kit.config.faults.check import check, checked_plan
-from xformer_kit.config.options.components import import_components
 from xformer_kit.config.options.groups import GROUPS, MAPPING_GROUPS, NESTED_GROUPS
+from xformer_kit.config.options.user_components import import_components
 from xformer_kit.config.saved.config_file import read_config
 from xformer_kit.config.saved.identity import config_hash, config_yaml
 

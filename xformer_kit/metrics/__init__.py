@@ -2,7 +2,7 @@
 names, a user's own among them.
 """
 
-from xformer_kit.metrics.direction import direction, metric_faults, mode_of
+from xformer_kit.metrics.direction import direction, metric_option_faults, mode_of
 from xformer_kit.metrics.registered import METRICS
 from xformer_kit.metrics.table import (
     KNOWN,
@@ -25,7 +25,7 @@ __all__ = [
     "KnownMetric",
     "direction",
     "known_metric",
-    "metric_faults",
+    "metric_option_faults",
     "mode_of",
     "of_split",
 ]

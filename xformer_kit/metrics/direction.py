@@ -23,8 +23,8 @@ def direction(metric: str) -> bool | None:
 
 
 def mode_of(metric: str, mode: str | None) -> str:
-    """Returns min or max: `mode`, or if that is None the direction of a metric that `metric_faults`
-    accepts.
+    """Returns min or max: `mode`, or if that is None the direction of a metric that
+    `metric_option_faults` accepts.
     """
     return mode or ("max" if direction(metric) else "min")
 
@@ -37,7 +37,7 @@ def similar_metric(metric: str) -> str:
     )
 
 
-def metric_faults(options: Options, name: str, node: str) -> Faults:
+def metric_option_faults(options: Options, name: str, node: str) -> Faults:
     """Yields the faults of the options `name`, a metric of the validation or the training loss, and
     `mode`, whether a low (min) or a high (max) value is better; None: by the metric's name or
     class. For a component's `check`; node: the config path of the component.

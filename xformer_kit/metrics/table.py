@@ -62,9 +62,9 @@ KNOWN: dict[str, KnownMetric] = {
     "rouge1": _score(title="ROUGE-1"),
     "rouge2": _score(title="ROUGE-2"),
     "rougeL": _score(tasks="texts", title="ROUGE-L"),
-    "matthews": _score(),
-    "pearson": _score(),
-    "spearman": _score(),
+    "matthews": KnownMetric(higher_is_better=True),  # correlations, from -1 to 1
+    "pearson": KnownMetric(higher_is_better=True),
+    "spearman": KnownMetric(higher_is_better=True),
     "f1": _score(share=True),
     "tokens_per_second": _cost("tokens/s", higher_is_better=True),
 }

@@ -1,6 +1,5 @@
 """The registry of components, the options of each, and the faults of a config."""
 
-from xformer_kit.registry.canonical import canonical_node, contradictions, named_node
 from xformer_kit.registry.checking import with_default
 from xformer_kit.registry.component_mapping import complete_mapping, mapping_faults
 from xformer_kit.registry.context import Context
@@ -39,6 +38,7 @@ from xformer_kit.registry.option_types import (
     whole_number,
 )
 from xformer_kit.registry.other_options import other_option, unknown_option
+from xformer_kit.registry.own_names import contradictions, named_node, with_own_names
 from xformer_kit.registry.registry import Registry, registry_version
 from xformer_kit.registry.signature import OptionGroup
 from xformer_kit.registry.traits import AttentionTraits, MaskTraits, NormTraits, PositionTraits
@@ -66,7 +66,6 @@ __all__ = [
     "alternatives",
     "at_least",
     "at_most",
-    "canonical_node",
     "complete_mapping",
     "config_error",
     "contradictions",
@@ -89,4 +88,5 @@ __all__ = [
     "unknown_option",
     "whole_number",
     "with_default",
+    "with_own_names",
 ]

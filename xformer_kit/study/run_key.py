@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.config import GROUPS, NESTED_GROUPS, config_hash
-from xformer_kit.config.options.loggers import LOGGERS
+from xformer_kit.config.options.logger_options import LOGGERS
 from xformer_kit.registry import Registry
 from xformer_kit.study.nodes import Node
 

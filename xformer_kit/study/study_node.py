@@ -20,7 +20,7 @@ from itertools import chain
 from typing import Any
 
 from xformer_kit.config.faults.result_names import result_names
-from xformer_kit.config.options.callbacks import only_observes
+from xformer_kit.config.options.callbacks import may_log
 from xformer_kit.metrics import KNOWN, VAL
 from xformer_kit.metrics.direction import registered_direction
 from xformer_kit.registry import (
@@ -169,9 +169,7 @@ def result_faults(node: Node, config: Config) -> Iterator[Fault]:
     """Metrics of a complete node that a run of this config does not have. A callback of the user's
     own may log a metric of the validation.
     """
-    known = result_names(config)
-    callbacks = {*(config.get("callbacks") or {})} - {"early_stopping"}
-    own = not all(map(only_observes, callbacks))
+    known, own = result_names(config), may_log(config)
     for option, names in (("metric", [node["metric"]]), ("also", node["also"] or [])):
         for name in names:
             if name not in known and not (own and name.startswith(VAL)):

@@ -173,7 +173,7 @@ import resource, sys, torch
 from pathlib import Path
 from tasks.checkpoints import checkpoints
 from tasks.process.exit_codes import NotSaved
-from tests.tasks.run.test_checkpoints import checkpoint
+from tests.tasks.checkpoints.test_checkpoints import checkpoint
 folder = Path(sys.argv[1])
 checkpoints.write(checkpoint(1, torch.zeros(1)), folder)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))

@@ -15,7 +15,7 @@ import pytest
 from tasks.cli import COMMANDS, completion, main
 from tests.tasks.command_lines import fault
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.config.line.completion import completion_table
+from xformer_kit.config.line.completion_table import completion_table
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -82,7 +82,7 @@ def test_an_open_quote_and_unreadable_lines(words):
 
 def test_the_table_is_kept_for_one_state_of_the_code(table, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("xformer_kit.config.line.completion.completion_table", lambda: table)
+    monkeypatch.setattr("xformer_kit.config.line.completion_table.completion_table", lambda: table)
     assert completion.read_table([]) == table
     (file,) = (tmp_path / "xformer_kit").iterdir()
     file.write_text("{}")

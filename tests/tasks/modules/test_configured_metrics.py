@@ -11,7 +11,7 @@ import torch
 
 from tasks.modules.configured_metrics import create_metrics, text_measures
 from tasks.modules.language_modeling import count_correct
-from tasks.modules.metrics import SplitMetrics
+from tasks.modules.split_metrics import SplitMetrics
 from tests.objective.objective_models import ids, made
 from tests.user_components import forget_user_components
 from xformer_kit.config import read_config

@@ -6,7 +6,8 @@ import random
 import pytest
 import torch
 
-from tasks.modules.metrics import SplitMetrics, rouge, text_metrics, translation_metrics
+from tasks.modules.split_metrics import SplitMetrics
+from tasks.modules.text_metrics import rouge, text_metrics, translation_metrics
 from xformer_kit.metrics.printed import format_metric
 
 KINDS = ["rouge1", "rouge2", "rougeL"]

@@ -16,7 +16,7 @@ from tests.tasks.run.test_saved_runs import contents
 from tests.test_resume import same, state
 from xformer_kit import ConfigError, compose, load
 from xformer_kit.config import config_hash, preflight
-from xformer_kit.config.saved.init_from import source_faults
+from xformer_kit.config.saved.init_from_source import source_faults
 
 SHORT = ["trainer.max_steps=2", "trainer.val_every=null", "trainer.checkpoint_every=null"]
 

@@ -20,7 +20,7 @@ from xformer_kit.config.faults.task_faults import (
 from xformer_kit.config.faults.unknown_values import with_unknown
 from xformer_kit.config.options.callbacks import monitored_faults
 from xformer_kit.config.options.groups import GROUPS, MAPPING_GROUPS, OWN_FILE
-from xformer_kit.config.options.loggers import logger_faults
+from xformer_kit.config.options.logger_options import logger_faults
 from xformer_kit.config.options.settings import SETTINGS, missing_settings
 from xformer_kit.config.options.trainer_schema import OPTIONS as TRAINER
 from xformer_kit.config.options.trainer_schema import faults as trainer_faults

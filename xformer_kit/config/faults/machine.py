@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from xformer_kit.config.faults.size import memory_faults
-from xformer_kit.config.options.loggers import as_loggers
+from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.kernel import cannot_train_on
 from xformer_kit.launcher import has_launcher
 from xformer_kit.plan import provenance_of, stacks

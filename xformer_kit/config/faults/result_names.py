@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from xformer_kit.config.faults.data_faults import form_of
-from xformer_kit.config.options.callbacks import monitored_metrics, only_observes
+from xformer_kit.config.options.callbacks import may_log, monitored_metrics
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.metrics import KNOWN, METRICS, TEST, TRAIN_LOSS, VAL
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
@@ -14,7 +14,6 @@ COSTS = (
     *("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes", "seconds", "steps"),
     *("steps_left_out", "params_trained"),
 )
-STOPPING = "early_stopping"  # the callback of the package that does more than observe
 _WRITERS = ", ".join(name for name, task in OBJECTIVES.items() if "texts" in task.outputs)
 TASKS = {
     "every": "every task",
@@ -58,7 +57,7 @@ def unknown_metric_faults(config: Node) -> Faults:
     """Yields the faults of options of a valid config that name a metric which its run does not
     have. A callback of the user's own may log others.
     """
-    if any(not only_observes(name) for name in config.get("callbacks") or {} if name != STOPPING):
+    if may_log(config):
         return
     known = [name for name in result_names(config) if name.startswith(VAL)]
     for path, metric in monitored_metrics(config).items():

@@ -31,7 +31,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from xformer_kit.config.options.groups import GROUPS
-from xformer_kit.config.options.loggers import LOGGERS, composed_choice
+from xformer_kit.config.options.logger_options import LOGGERS, composed_choice
 from xformer_kit.config.options.settings import default_settings
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import config_error, registry_version

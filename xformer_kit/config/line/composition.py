@@ -28,9 +28,9 @@ from xformer_kit.config.hydra.hydra_session import (
     hydra_word,
     open_session,
 )
-from xformer_kit.config.line.canonical import canonical_config, named_over
 from xformer_kit.config.line.config_files import own_keys
 from xformer_kit.config.line.exclusive_options import without_replaced
+from xformer_kit.config.line.normalised import named_over, normalised_config
 from xformer_kit.config.line.overrides import (
     INSTRUCTIONS,
     expand,
@@ -44,16 +44,16 @@ from xformer_kit.config.line.overrides import (
 from xformer_kit.config.line.task_defaults import with_file_hint
 from xformer_kit.config.line.unknown_choices import unknown_component
 from xformer_kit.config.options.groups import GROUPS, MAPPING_GROUPS
-from xformer_kit.config.options.loggers import resolve_loggers
-from xformer_kit.config.saved.init_from import source_faults
+from xformer_kit.config.options.logger_options import resolve_loggers
+from xformer_kit.config.saved.init_from_source import source_faults
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import (
     ConfigError,
     Fault,
     Node,
-    canonical_node,
     complete_mapping,
     config_error,
+    with_own_names,
 )
 from xformer_kit.text.command_lines import program
 
@@ -299,7 +299,7 @@ def from_hydra(config: Node, words: Iterable[str], own: Collection[str] = ()) ->
     is set over the options of another component.
     """
     plain = {key: value for key, value in config.items() if key not in ("hydra", *INSTRUCTIONS)}
-    plain, faults = canonical_config(plain)
+    plain, faults = normalised_config(plain)
     for name, registry in MAPPING_GROUPS.items():
         if plain.get(name) is not None:
             plain[name] = complete_mapping(registry, plain[name])
@@ -320,7 +320,7 @@ def from_hydra(config: Node, words: Iterable[str], own: Collection[str] = ()) ->
         node = plain.get(group)
         node = {"name": node} if isinstance(node, str) else node  # attn: linear
         if isinstance(node, dict) and node.get("name") in registry:
-            plain[group] = canonical_node(
+            plain[group] = with_own_names(
                 registry, registry.defaults(node["name"]) | node, group, []
             )
     return without_replaced(plain, keys | set(own))

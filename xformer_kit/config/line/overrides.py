@@ -23,9 +23,9 @@ from xformer_kit.config.line.repeated_keys import repeated_keys
 from xformer_kit.config.line.spaced_words import KEY, joined_words
 from xformer_kit.config.line.task_defaults import task_defaults
 from xformer_kit.config.line.unknown_choices import NOT_REGISTERED, UNREAD, unknown_choice
-from xformer_kit.config.options.components import import_components
 from xformer_kit.config.options.groups import GROUPS, OWN_FILE, registry_at
-from xformer_kit.config.options.loggers import LOGGERS
+from xformer_kit.config.options.logger_options import LOGGERS
+from xformer_kit.config.options.user_components import import_components
 from xformer_kit.config.saved.difference import as_literal
 from xformer_kit.config.saved.run_directories import named_run
 from xformer_kit.registry import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-from xformer_kit.config.options.components import is_imported
+from xformer_kit.config.options.user_components import is_imported
 from xformer_kit.files.saved_files import readable
 from xformer_kit.text.command_lines import value
 

@@ -10,7 +10,7 @@ registered.
 from dataclasses import dataclass
 from typing import Literal
 
-from xformer_kit.metrics import TRAIN_LOSS, VAL_LOSS, metric_faults
+from xformer_kit.metrics import TRAIN_LOSS, VAL_LOSS, metric_option_faults
 from xformer_kit.registry import Fault, Faults, Node, Registry, at_least
 
 CALLBACKS = Registry("callback", caller_arguments=("run_dir",), group="callbacks", several=True)
@@ -106,13 +106,19 @@ class EarlyStopping:
     def check(cls, options, context):
         yield from at_least(options, "validation", patience=1)
         yield from at_least(options, min_delta=0)
-        yield from metric_faults(options, "metric", "callbacks.early_stopping")
+        yield from metric_option_faults(options, "metric", "callbacks.early_stopping")
 
 
 def only_observes(name: str) -> bool:
     """Whether a callback only observes, so that the result of a run is the same without it."""
     component = CALLBACKS.get(name)
     return isinstance(component, type) and issubclass(component, Observer)
+
+
+def may_log(config: Node) -> bool:
+    """Whether callbacks of a run may log metrics of their own."""
+    names = {*(config.get("callbacks") or {})} - {"early_stopping"}
+    return not all(map(only_observes, names))
 
 
 def monitored_metrics(config: Node) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The groups of a config: the registries from which it chooses components."""
 
 from xformer_kit.config.options.callbacks import CALLBACKS
-from xformer_kit.config.options.loggers import LOGGERS
+from xformer_kit.config.options.logger_options import LOGGERS
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.extra import EXTRAS

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xformer_kit.metrics import VAL_LOSS, metric_faults
+from xformer_kit.metrics import VAL_LOSS, metric_option_faults
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import Fault, Faults, Node, Registry, above, at_least, at_most, in_range
 
@@ -178,7 +178,7 @@ class CheckpointSettings:
     def check(cls, options, context):
         yield from at_least(options, average=1, keep_best=1)
         yield from at_least(options, "step", keep_every=1)
-        yield from metric_faults(options, "metric", "checkpoints")
+        yield from metric_option_faults(options, "metric", "checkpoints")
 
 
 @SETTINGS.register("init_from")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
-from xformer_kit.config.options.loggers import LOGGERS
+from xformer_kit.config.options.logger_options import LOGGERS
 from xformer_kit.registry import (
     Context,
     Fault,

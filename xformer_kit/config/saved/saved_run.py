@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.config.faults.check import check
-from xformer_kit.config.options.components import import_components
 from xformer_kit.config.options.groups import GROUPS
+from xformer_kit.config.options.user_components import import_components
 from xformer_kit.config.saved.config_file import check_components, read_config
 from xformer_kit.registry import ConfigError
 

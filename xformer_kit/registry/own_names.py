@@ -8,7 +8,7 @@ from xformer_kit.registry.option_types import REQUIRED, holds_nested, whole_numb
 from xformer_kit.registry.registry import Registry
 
 
-def canonical_node(registry: Registry, node: Any, path: str, faults: list[Fault]) -> Any:
+def with_own_names(registry: Registry, node: Any, path: str, faults: list[Fault]) -> Any:
     """Returns a component's node, complete or a difference, in which it and the components nested
     in it have their own names, with the options that an other name implies. A name stays a name,
     and a boolean becomes the name that it chooses.
@@ -33,7 +33,7 @@ def canonical_node(registry: Registry, node: Any, path: str, faults: list[Fault]
         node = {**node, "name": alias.name, **unset}
     for option, annotation in _types(registry, node.get("name")).items():
         if option in node:
-            node[option] = _canonical_value(annotation, node[option], f"{path}.{option}", faults)
+            node[option] = _option_value(annotation, node[option], f"{path}.{option}", faults)
     return node
 
 
@@ -72,7 +72,7 @@ def _types(registry: Registry, name: Any) -> dict[str, Any]:
     return {key: option.type for each in names for key, option in registry.options(each).items()}
 
 
-def _canonical_value(annotation: Any, value: Any, path: str, faults: list[Fault]) -> Any:
+def _option_value(annotation: Any, value: Any, path: str, faults: list[Fault]) -> Any:
     """Returns the value of an option: a component, a list or a mapping of components, or others, of
     which 1e3 becomes 1000 for an integer option.
     """
@@ -87,7 +87,7 @@ def _canonical_value(annotation: Any, value: Any, path: str, faults: list[Fault]
 
 
 def named_node(registry: Registry, node: Any, path: str, faults: list[Fault]) -> Any:
-    """Returns `canonical_node`, in which {name: NAME} without options is the name."""
-    found = canonical_node(registry, node, path, faults)
+    """Returns `with_own_names`, in which {name: NAME} without options is the name."""
+    found = with_own_names(registry, node, path, faults)
     is_name = isinstance(found, Mapping) and found.keys() == {"name"}
     return found["name"] if is_name and isinstance(found["name"], str) else found

@@ -16,22 +16,22 @@ from xformer_kit.registry import (
     Node,
     Option,
     Registry,
-    canonical_node,
     format_value,
     named_node,
     whole_number,
+    with_own_names,
 )
 
 PARTS_OF_BLOCK = KINDS | {"cross": KINDS["attn"]}  # keys of a stack, a variant and a sublayer
 
 
-def canonical_config(config: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
+def normalised_config(config: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
     """Returns (config with own names, faults of options that contradict another name)."""
     faults: list[Fault] = []
     config = dict(config)
     for group, registry in GROUPS.items():
         if group in config:
-            config[group] = canonical_node(registry, config[group], group, faults)
+            config[group] = with_own_names(registry, config[group], group, faults)
     for group, registry in MAPPING_GROUPS.items():
         if isinstance(node := config.get(group), Mapping):
             config[group] = _mapping(registry, node, group, faults)
@@ -69,7 +69,7 @@ def _mapping(registry: Registry, node: Node, path: str, faults: list[Fault]) -> 
     keys: dict[Any, str] = {}  # own name -> key of the node
     for name, options in node.items():
         whole = {"name": name, **options} if isinstance(options, Mapping) else name
-        node = canonical_node(registry, whole, f"{path}.{name}", faults)
+        node = with_own_names(registry, whole, f"{path}.{name}", faults)
         own = node["name"] if isinstance(node, Mapping) else node
         if options is not None and (first := keys.setdefault(own, name)) != name:
             rule = f"is the {registry.kind} '{own}', as {path}.{first} is; a run has one of each"
