@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.tasks.run.test_checkpoints import checkpoint
 
 from tasks.run import init_from
 from tasks.run.early_checks import check_sources, with_sources
 from tasks.study.resolve import resolve
+from tests.tasks.checkpoints.test_checkpoints import checkpoint
 from xformer_kit import ConfigError, build
 from xformer_kit.config import compose, config_yaml, preflight
 from xformer_kit.data.tokenizer import TOKENIZERS, pretrained

@@ -12,7 +12,6 @@ from unittest import mock
 
 import pytest
 import torch
-from tests.tasks.run.test_checkpoints import checkpoint
 
 from tasks.checkpoints.checkpoints import newest
 from tasks.cli import main
@@ -23,6 +22,7 @@ from tasks.process.exit_codes import Ended
 from tasks.run import prolonged
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
+from tests.tasks.checkpoints.test_checkpoints import checkpoint
 from tests.tasks.conftest import TINY
 from tests.tasks.run.test_saved_runs import contents
 from tests.test_resume import same, state
