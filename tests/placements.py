@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from xformer_kit.placement import PLACEMENTS
+from xformer_kit.placement import PLACEMENTS, SublayerGroup
 from xformer_kit.tensors.tokens import UNKNOWN
 
 DIM = 7
@@ -14,6 +14,25 @@ F, G = (nn.Linear(DIM, DIM).double() for _ in range(2))
 torch.manual_seed(4)
 for layer in (F, G):
     nn.init.normal_(layer.weight)
+
+
+class ScaledLinear:
+    """A linear sublayer whose output is multiplied by a factor when it is added to the stream."""
+
+    def __init__(self, layer, factor):
+        self.layer = layer
+        self.factor = factor
+
+    def __call__(self, x):
+        return self.layer(x)
+
+    def added(self, h):
+        return self.factor * h
+
+
+def group(*layers, factor=1.0):
+    """Returns f with f(x) = factor * (the sum of the layers' outputs)."""
+    return SublayerGroup([ScaledLinear(layer, factor) for layer in layers])
 
 
 def random_placement(name, kinds, **options):
@@ -41,9 +60,9 @@ def result(part, sublayers, factor=1.0, finish=True):
     without `finish`, the state before it.
     """
     streams = part.streams({"streams": getattr(part, "num_streams", 1)})
-    state = part(part.start(X, streams), sublayers, lambda outputs: factor * sum(outputs), UNKNOWN)
-    # Twice, so that each stream is read.
-    state = part(state, sublayers, lambda outputs: factor * sum(outputs), UNKNOWN)
+    f = group(*sublayers, factor=factor)
+    state = part(part.start(X, streams), f, UNKNOWN)
+    state = part(state, f, UNKNOWN)  # twice, so that each stream is read
     return part.finish(state, lambda x: 3 * x) if finish else state
 
 

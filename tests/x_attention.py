@@ -57,7 +57,7 @@ def run(
     given: Tensor,
     cross_layer_state: dict | None = None,
     position: str = "none",
-    values=(),
+    values=None,
     **more,
 ) -> Tensor:
     """Returns the output of our layer for inputs (b, t, dim), with a causal mask."""

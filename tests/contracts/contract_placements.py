@@ -19,9 +19,9 @@ class ResiDual(Placement):
         super().__init__()
         self.norm = norm()
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         x, dual = state
-        out = total([f(x) for f in sublayers])
+        out = f(x)
         return self.norm(x + out), dual + out
 
     @staticmethod

@@ -25,7 +25,7 @@ def early_exit():
         def after_layer(self, state, layer):
             return state, {} if layer.depth else to_memory(state, "first")
 
-        def further(self, state, last, layer):
+        def multi_token_states(self, state, last, layer):
             return {"": (from_memory(layer.memory, "first"), {})}
 
     yield
@@ -39,7 +39,7 @@ def test_the_state_of_an_early_layer_is_read_and_its_loss_weighed():
     model.decoder.observers.append(lambda depth, state: found.append(state))
     tokens = Tokens(ids=torch.randint(VOCAB, (2, 9), generator=torch.Generator().manual_seed(0)))
     seen, target = tokens.shifted()
-    hidden, _ = model.hidden(seen, further=True)
+    hidden, _ = model.hidden(seen, multi_token=True)
     assert_close(hidden[1], model.decoder.placement.finish(found[0], model.decoder.norm))
     _, count, report = objective_of(case.config).loss(model, {"tokens": tokens})
     early = model.head(hidden[1], target) / count

@@ -24,5 +24,5 @@ def test_with_the_weights_of_the_last_block_they_return_what_it_returns(extra, s
     model = case.model()
     stack = model.decoder
     stack.named_blocks["extra.future_tokens.2"].load_state_dict(stack.layers[-1].state_dict())
-    first, second = model.hidden(Tokens(ids=case.ids), further=True)[0]
+    first, second = model.hidden(Tokens(ids=case.ids), multi_token=True)[0]
     assert_close(second, first)

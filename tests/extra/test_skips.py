@@ -133,10 +133,10 @@ def test_what_is_read_ahead_of_time_enters_the_blocks_of_later_tokens_too():
         tiny_config(layers=2, extra={"reinject": {}, "future_tokens": {"count": 2}}), ""
     )
     model = case.model()
-    read = model.hidden(Tokens(ids=case.ids), further=True)[0]
+    read = model.hidden(Tokens(ids=case.ids), multi_token=True)[0]
     with torch.no_grad():
         model.decoder.extra["reinject"].joins["1"].weight.mul_(3)
-    moved = model.hidden(Tokens(ids=case.ids), further=True)[0]
+    moved = model.hidden(Tokens(ids=case.ids), multi_token=True)[0]
     assert all((a - b).abs().max() > 1e-3 for a, b in zip(read, moved, strict=True))
 
 

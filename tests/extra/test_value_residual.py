@@ -77,7 +77,7 @@ def test_a_mix_made_of_the_token_is_that_of_x_transformers():
     mixed.gate.load_state_dict(layer.to_value_residual_mix[0].state_dict())
     first = torch.randn(2, HEADS, LENGTH, HEAD_DIM).double()
     given = ExtraInput(UNKNOWN, UNKNOWN, cross_layer_state={f"values {(HEADS, HEAD_DIM)}": first})
-    got = run(mine, x(), values=[lambda v, x: mixed.values(v, x, given)])
+    got = run(mine, x(), values=lambda v, x: mixed.values(v, x, given))
     assert_close(got, layer(x(), value_residual=first), rtol=1e-5, atol=1e-6)
 
 

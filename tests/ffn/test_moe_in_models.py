@@ -96,7 +96,7 @@ def test_after_step_gives_each_router_its_load_and_figures_are_logged():
         ffn={"name": "moe", "router": {"name": "softmax", "correction": 0.5}},
         extra={"future_tokens": {"count": 2}},
     )
-    _, report = model.hidden(Tokens(ids=torch.arange(13)[None]), further=True)
+    _, report = model.hidden(Tokens(ids=torch.arange(13)[None]), multi_token=True)
     model.after_step(report)
     routers = {name: module for name, module in model.named_modules() if name.endswith("router")}
     assert list(routers) == [

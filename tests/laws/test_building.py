@@ -37,9 +37,9 @@ class Noisy(MLP):
 class WithoutTotal(Placement):
     """Adds the outputs of sublayers without `total`."""
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        return (x + sum(f(x) for f in sublayers),)
+        return (x + sum(f.outputs(x)),)
 
 
 class NoBiasOnMeta(MLP):

@@ -105,8 +105,8 @@ class GrowingState(Placement):
     def streams(cls, options):
         return "streams"
 
-    def forward(self, state, sublayers, total, tokens):
-        return *state, state[-1] + total([f(state[-1]) for f in sublayers])
+    def forward(self, state, f, tokens):
+        return *state, state[-1] + f(state[-1])
 
     @staticmethod
     def finish(state, norm):

@@ -227,7 +227,7 @@ def test_laws_apply_to_all_predicted_tokens(law, monkeypatch):
     assert LAWS[law](config) is None
 
     def wrong(model, tokens, *args, **options):
-        (first, *others), report = right(model, tokens, further=True)
+        (first, *others), report = right(model, tokens, multi_token=True)
         return torch.stack([first, *change(torch.stack(others))]), report
 
     monkeypatch.setattr(Model, "hidden", wrong)

@@ -217,9 +217,9 @@ def test_dropout_draws_the_same_for_the_next_token():
     model = build_model(config, VOCAB)
     seen = batch()["tokens"].shifted()[0]
     found = []
-    for further in (False, True):
+    for multi_token in (False, True):
         torch.manual_seed(0)
-        found.append(model.hidden(seen, further=further)[0])
+        found.append(model.hidden(seen, multi_token=multi_token)[0])
     assert torch.equal(found[0], found[1][0])
 
 
@@ -229,7 +229,7 @@ def test_no_block_sees_the_future():
     ids = batch()["tokens"].ids
     changed = ids.clone()
     changed[:, 8] = (changed[:, 8] + 1) % VOCAB
-    one, other = (model.hidden(Tokens(some), further=True)[0] for some in (ids, changed))
+    one, other = (model.hidden(Tokens(some), multi_token=True)[0] for some in (ids, changed))
     assert one.shape[:3] == (N, ROWS, LENGTH + 1)
     assert_close(one[:, :, :8], other[:, :, :8])
     assert all((a[:, 8:] - b[:, 8:]).abs().max() > 1e-3 for a, b in zip(one, other, strict=True))

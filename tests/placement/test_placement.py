@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from placements import DIM, F, G, X, equations, random_placement, result, unit
+from placements import DIM, F, G, X, equations, group, random_placement, result, unit
 from refusals import tiny_refusals
 from torch import nn
 from torch.testing import assert_close
@@ -103,7 +103,7 @@ def test_layer_norm_scaling_divides_by_the_root_of_the_layer():
         )
         for depth, factor in ((0, 1.0), (3, 0.5)):
             h = factor * norm()(X)
-            assert_close(create(depth=depth)((X,), [F, G], sum, UNKNOWN)[0], X + F(h) + G(h))
+            assert_close(create(depth=depth)((X,), group(F, G), UNKNOWN)[0], X + F(h) + G(h))
 
 
 @torch.no_grad()

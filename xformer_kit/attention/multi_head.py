@@ -237,8 +237,8 @@ class MultiHead(Attention):
     def values_of(self, v: Tensor, x: Tensor, context) -> Tensor:
         """Values to cache, from the projection v of x: (b, t, kv * e) -> (b, kv, t, e)."""
         v = v.view(*v.shape[:2], -1, self.v_head_dim).transpose(1, 2)
-        for hook in () if context.cross else context.values:
-            v = hook(v, x)
+        if context.values is not None and not context.cross:
+            v = context.values(v, x)
         return v if self.v_norm is None else self.v_norm(v)
 
     def forward(self, x, source, context, cache=None):

@@ -46,7 +46,8 @@ class Extra(nn.Module):
     """Base of all extras.
 
     layer_class: the class of what `of_layer` returns, if it is another.
-    predictions: what is predicted from the states that `further` returns, in their order.
+    predictions: what is predicted from the states that `multi_token_states` returns, in their
+        order.
 
     Hooks that change the stream receive the placement's state, a tuple of tensors. To change each
     residual stream x of it by a function of an earlier state, use `layer.placement.joined`.
@@ -82,12 +83,12 @@ class Extra(nn.Module):
         """The state before the final norm."""
         return state
 
-    def further(
+    def multi_token_states(
         self, state: State, last: Any, layer: ExtraInput
     ) -> dict[str, tuple[State, dict[str, Tensor]]]:
-        """States from which `predictions` are made, only in training: name of a module of this
-        extra -> (state before `final`, the module's report). `state` and `last` (BlockInput) are
-        what the block of the last layer received.
+        """States from which `predictions` are made (multi-token prediction), only in training: name
+        of a module of this extra -> (state before `final`, the module's report). `state` and `last`
+        (BlockInput) are what the block of the last layer received.
         """
         return {}
 

@@ -48,5 +48,5 @@ class FutureTokens(Extra):
         for prediction in self.predictions:
             self.add_module(str(prediction.ahead), block(self.last))
 
-    def further(self, state, last, layer):
+    def multi_token_states(self, state, last, layer):
         return {name: block(state, last)[:2] for name, block in self.named_children()}

@@ -64,19 +64,19 @@ def count(model: nn.Module, seq_len: int, given_logits: float = 1.0) -> Flops:
 
 class _Step(nn.Module):
     """Computes the logits of the first tokens plus the components' auxiliary loss, in one output
-    that depends on every parameter. With `further`, extras compute their further predictions, as in
-    training.
+    that depends on every parameter. With `multi_token`, extras compute their further predictions,
+    as in training.
     """
 
     def __init__(self, model: Any, logits: int):
         super().__init__()
         self.model = model
         self.logits = logits  # tokens whose logits are computed
-        self.further = False
+        self.multi_token = False
 
     def forward(self, ids: Tensor, source: Tensor | None = None) -> Tensor:
         read = None if source is None else Tokens(ids=source)
-        options = {"further": True} if self.further else {}
+        options = {"multi_token": True} if self.multi_token else {}
         hidden, report = self.model.hidden(Tokens(ids=ids), source=read, **options)
         logits = self.model.head(hidden[..., : self.logits, :])
         return logits + report["loss"] if "loss" in report else logits
@@ -94,7 +94,7 @@ def _count(model: nn.Module, seq_len: int, device: str, given_logits: float = 1.
     inputs = (torch.zeros(1, seq_len, dtype=torch.int64, device=device),) * stacks
     forward, by_module, training = _run(step, tensors, inputs)
     if getattr(model, "predictions", ()):
-        step.further = True
+        step.multi_token = True
         *_, training = _run(step, tensors, inputs)
     prefix, tokens = f"{_Step.__name__}.model.", stacks * seq_len
     modules = {

@@ -74,7 +74,7 @@ def _run_on_meta(composition: Composition, name: str, run: Callable[[], None]) -
 
 
 def _train_step(model: Model, tokens: Tokens, source: Tokens | None) -> None:
-    hidden, report = model.hidden(tokens, source=source, further=True)
+    hidden, report = model.hidden(tokens, source=source, multi_token=True)
     loss = model.head(hidden).float().sum()
     (loss + report["loss"] if "loss" in report else loss).backward()
 

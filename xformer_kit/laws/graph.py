@@ -116,7 +116,7 @@ def _forward(composition: Composition, model: Model) -> Callable[[], Tensor]:
     """Returns the forward pass of a training step; the tokens are created outside of the graph."""
     tokens = Tokens(ids=composition.ids)
     source = None if composition.source is None else Tokens(ids=composition.source)
-    return lambda: model.head(model.hidden(tokens, source=source, further=True)[0])
+    return lambda: model.head(model.hidden(tokens, source=source, multi_token=True)[0])
 
 
 def _drops_attention_weights(composition: Composition) -> bool:

@@ -73,7 +73,7 @@ def train_step(model: Model, batch: Batch, draw: int = 0) -> StepTensors:
     seeded = torch.Generator().manual_seed(7 + draw)
     target = torch.randint(VOCAB, batch[0].ids.shape, generator=seeded)
     tokens, source = (x and x._replace(ids=(x.ids + draw) % VOCAB) if draw else x for x in batch)
-    hidden, report = model.hidden(tokens, source=source, further=True)
+    hidden, report = model.hidden(tokens, source=source, multi_token=True)
     real = torch.ones_like(tokens.ids, dtype=torch.bool) if tokens.real is None else tokens.real
     logits = model.head(hidden)[:, real]  # (n, b, t, vocab) -> (n, tokens, vocab)
     if not torch.is_grad_enabled():

@@ -32,7 +32,7 @@ def influence(
     (length,).
     """
     model.zero_grad()
-    out = composition.hidden(model, ids, further=True, **fields)[:, 0, slot]
+    out = composition.hidden(model, ids, multi_token=True, **fields)[:, 0, slot]
     out.square().sum().backward()
     grad = model.embed.weight.grad  # all ids differ: each row of the embedding is one token
     return torch.zeros(ids.shape[1]) if grad is None else grad[ids[0]].abs().amax(-1)

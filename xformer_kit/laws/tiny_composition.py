@@ -226,17 +226,17 @@ class Composition:
         ids: Tensor | None = None,
         source: Tokens | Encoded | None = None,
         cache: GenerationCache | None = None,
-        further: bool = False,
+        multi_token: bool = False,
         **fields: Any,
     ) -> Tensor:
-        """Returns the input of the head for `ids` or `self.ids`, (b, t, dim), or with `further`
+        """Returns the input of the head for `ids` or `self.ids`, (b, t, dim), or with `multi_token`
         (1 + n, b, t, dim), also for the predictions of extras. An encoder reads `source`, or the
         first row of `self.source` for every row. `fields`: further fields of the tokens.
         """
         ids = self.ids if ids is None else ids
         if source is None and self.source is not None:
             source = Tokens(ids=self.source[:1].expand(len(ids), -1))
-        return model.hidden(Tokens(ids=ids, **fields), cache, source, further)[0]
+        return model.hidden(Tokens(ids=ids, **fields), cache, source, multi_token)[0]
 
     def logits(self, model: Model, *args: Any, **kwargs: Any) -> Tensor:
         """Returns the output of the head, (b, t, vocab); arguments as in `hidden`."""
@@ -246,7 +246,7 @@ class Composition:
         """Returns the logits of all tokens that each token predicts in training, (b, t,
         (1 + n) * vocab); arguments as in `hidden`.
         """
-        return self.logits(model, *args, further=True, **kwargs).movedim(0, -2).flatten(-2)
+        return self.logits(model, *args, multi_token=True, **kwargs).movedim(0, -2).flatten(-2)
 
     def empty_cache(self, model: Model) -> GenerationCache:
         """Returns an empty cache for `ids` and `source`."""

@@ -1,16 +1,14 @@
 """A transformer block: sublayers, with a residual placement around each group of them."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial, reduce
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention import Attention
 from xformer_kit.extra import Extra, ExtraInput
-from xformer_kit.placement import Placement, State, Sublayer
+from xformer_kit.placement import Placement, State, Sublayer, SublayerGroup
 from xformer_kit.tensors.cache import Cache
 from xformer_kit.tensors.report import Report, add
 from xformer_kit.tensors.tokens import UNKNOWN, AttentionContext, Tokens, with_fields
@@ -87,69 +85,74 @@ class Block(nn.Module):
         block from the same input, and FSDP may pass copies of the arguments under mixed precision.
         """
         report: Report = {}
-        cross_layer_state = dict(layer.cross_layer_state)
-        layer = with_fields(layer, cross_layer_state=cross_layer_state)
+        layer = with_fields(layer, cross_layer_state=dict(layer.cross_layer_state))
         for names, placement in zip(self.sublayer_groups, self.placement.values(), strict=True):
-            branches = [self._branch(name, layer, report) for name in names]
-            total = partial(self._total, names, layer)
-            state = placement(state, branches, total, layer.tokens)
-        return state, report, cross_layer_state
-
-    def _branch(self, name: str, layer: BlockInput, report: Report) -> Sublayer:
-        """A sublayer as a function of its input only. `wrap` of each extra may change its input and
-        output.
-        """
-        if name in self.attention_names:
-            branch: Sublayer = partial(self._attend, name, layer)
-        else:
-            branch = partial(self._feed_forward, name, layer.tokens, report)
-        for key, extra in self.extras.items():
-            branch = extra.wrap(name, branch, layer.extras[key])
-        return branch
-
-    def _attend(self, name: str, layer: BlockInput, x: Tensor) -> Tensor:
-        """Applies an attention, with its context, cache and source, to its input (b, t, dim). The
-        context gets the extras' hooks `values` and the scores that the position computes from x.
-        """
-        cross_layer_state = layer.cross_layer_state
-        value_hooks = [
-            partial(
-                extra.values,
-                layer=with_fields(layer.extras[key], cross_layer_state=cross_layer_state),
-            )
-            for key, extra in self.extras.items()
-        ]
-        context = with_fields(
-            layer.contexts[name], cross_layer_state=cross_layer_state, values=value_hooks
-        )
-        if context.position_reads_input:
-            cache = layer.caches.get(POSITION_CACHE_NAME.format(name))
-            added_scores = context.position.read(x, context, cache)
-            context = with_fields(context, added_scores=added_scores)
-        source = layer.source if name in self.cross_attentions else None
-        cache = layer.caches.get(name)
-        return getattr(self, name)(x, source=source, context=context, cache=cache)
-
-    def _feed_forward(self, name: str, tokens: Tokens, report: Report, x: Tensor) -> Tensor:
-        output, ffn_report = getattr(self, name)(x, tokens)
-        add(report, ffn_report, name)
-        return output
-
-    def _total(self, names: Sequence[str], layer: BlockInput, outputs: Sequence[Tensor]) -> Tensor:
-        """The sum of what a group's sublayers add to the residual stream, see `_to_add`."""
-        return reduce(torch.add, map(partial(self._to_add, layer), names, outputs))
-
-    def _to_add(self, layer: BlockInput, name: str, h: Tensor) -> Tensor:
-        """What a sublayer adds to the stream: its output h after dropout, the extras' hook `added`
-        and the multiplier.
-        """
-        if self.dropout:
-            h = F.dropout(h, self.dropout, self.training)
-        for key, extra in self.extras.items():
-            h = extra.added(name, h, layer.extras[key])
-        factor = self.multipliers[name]
-        return h if factor == 1.0 else h * factor
+            f = SublayerGroup([SublayerCall(self, name, layer, report) for name in names])
+            state = placement(state, f, layer.tokens)  # e.g. x + f(norm(x))
+        return state, report, layer.cross_layer_state
 
     def attentions(self) -> dict[str, Attention]:
         """Name -> attention, in the order of the block."""
         return {name: getattr(self, name) for name in self.attention_names}
+
+
+class SublayerCall(Sublayer):
+    """A sublayer in one call of its block: a function of its input (b, t, dim) only.
+
+    report: of the block; gets the report of a feed-forward network.
+    """
+
+    def __init__(self, block: Block, name: str, layer: BlockInput, report: Report):
+        self.block = block
+        self.name = name
+        self.layer = layer
+        self.report = report
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The output. `wrap` of each extra may change the input and the output."""
+        run = self.attend if self.name in self.block.attention_names else self.feed_forward
+        for key, extra in self.block.extras.items():
+            run = extra.wrap(self.name, run, self.layer.extras[key])
+        return run(x)
+
+    def attend(self, x: Tensor) -> Tensor:
+        """Applies the attention, with its context, cache and source. The context gets the scores
+        that the position computes from x.
+        """
+        layer, name = self.layer, self.name
+        context = with_fields(
+            layer.contexts[name],
+            cross_layer_state=layer.cross_layer_state,
+            values=self.values if self.block.extras else None,
+        )
+        if context.position_reads_input:
+            cache = layer.caches.get(POSITION_CACHE_NAME.format(name))
+            context = with_fields(context, added_scores=context.position.read(x, context, cache))
+        source = layer.source if name in self.block.cross_attentions else None
+        cache = layer.caches.get(name)
+        return getattr(self.block, name)(x, source=source, context=context, cache=cache)
+
+    def values(self, v: Tensor, x: Tensor) -> Tensor:
+        """Values (b, kv, t, e) of the attention after the extras' hooks `values`."""
+        state = self.layer.cross_layer_state
+        for key, extra in self.block.extras.items():
+            v = extra.values(v, x, with_fields(self.layer.extras[key], cross_layer_state=state))
+        return v
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """Applies the feed-forward network."""
+        output, report = getattr(self.block, self.name)(x, self.layer.tokens)
+        add(self.report, report, self.name)
+        return output
+
+    def added(self, h: Tensor) -> Tensor:
+        """What the output h adds to the stream: h after dropout, the extras' hook `added` and the
+        multiplier.
+        """
+        block = self.block
+        if block.dropout:
+            h = F.dropout(h, block.dropout, block.training)
+        for key, extra in block.extras.items():
+            h = extra.added(self.name, h, self.layer.extras[key])
+        factor = block.multipliers[self.name]
+        return h if factor == 1.0 else h * factor

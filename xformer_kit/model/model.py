@@ -139,14 +139,14 @@ class Model(nn.Module):
         tokens: Tokens,
         cache: GenerationCache | None = None,
         source: Tokens | Encoded | None = None,
-        further: bool = False,
+        multi_token: bool = False,
     ) -> tuple[Tensor, Report]:
         """Returns hidden states (b, t, dim), the input of the head, for tokens (b, t) after those
         in `cache`, and the reports of all modules.
 
         With two stacks `tokens` are the decoder's and `source` the encoder's, or its output.
-        further: only in training; returns (1 + n, b, t, dim), the states that predict the next
-        token, followed by those of the n `predictions`.
+        multi_token: only in training; returns (1 + n, b, t, dim), the states that predict the next
+            token, followed by those of the n `predictions`.
         """
         report: Report = {}
         if self.two_stacks and source is None:
@@ -158,12 +158,12 @@ class Model(nn.Module):
         if isinstance(source, Tokens):
             source, report = self.encode(source)
         if cache is None:
-            return self._output(tokens, None, source, report, further)
+            return self._output(tokens, None, source, report, multi_token)
         cache.check(tokens.ids, 0 if source is None else source.tokens.length)
         with cache.unchanged_if_refused():
             if self.stack.needs_recompute(cache, tokens):
                 return self._recompute(tokens, cache, source)
-            return self._output(tokens, cache, source, report, further)
+            return self._output(tokens, cache, source, report, multi_token)
 
     def _output(
         self,
@@ -171,14 +171,14 @@ class Model(nn.Module):
         cache: GenerationCache | None,
         source: Encoded | None,
         report: Report,
-        further: bool,
+        multi_token: bool,
     ) -> tuple[Tensor, Report]:
         """The same from the encoder's output and its report."""
         stack = self.stack
         order = stack.order_without_gaps(tokens) if cache is None else None
         tokens, x = self._embed(tokens, stack, self.embed, cache, "model", order)
         encoded = (None, None) if source is None else source
-        x, stack_report = stack(x, tokens, cache, *encoded, further)
+        x, stack_report = stack(x, tokens, cache, *encoded, multi_token)
         add(report, stack_report, self.names[-1])
         return x if order is None else _restored(x, order), report
 

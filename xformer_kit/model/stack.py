@@ -1,17 +1,18 @@
 """A stack: blocks over one residual stream, with the positions, masks and kernels they share."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.extra import Extra, ExtraInput
+from xformer_kit.extra import Extra
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.block import Block, BlockInput, CrossLayerState
 from xformer_kit.model.generation_cache import GenerationCache
+from xformer_kit.model.stack_extras import StackExtras
 from xformer_kit.placement import Placement, State
 from xformer_kit.position import Position
 from xformer_kit.registry import config_error
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 # The bands of masks that depend only on the order of the tokens.
 ORDER_ONLY = (math.inf, math.inf), (math.inf, 0)
-ExtraMemory = Mapping[str, Mapping[str, Tensor]]  # name of an extra -> tensors of its hooks
 
 
 class Stack(nn.Module):
@@ -218,13 +218,14 @@ class Stack(nn.Module):
         cache: GenerationCache | None = None,
         source: Tensor | None = None,
         source_tokens: Tokens | None = None,
-        further: bool = False,
+        multi_token: bool = False,
     ) -> tuple[Tensor, Report]:
         """Returns hidden states (b, t, dim) for x (b, t, dim) of `prepare_embeddings`, and the
         reports of all blocks. Appends `tokens` to `cache`.
 
         source: the encoder's output (b, s, dim), for cross attentions.
-        further: returns (1 + n, b, t, dim), then also the n states that predict further tokens.
+        multi_token: returns (1 + n, b, t, dim), then also the n states from which extras predict
+            further tokens.
         """
         self.check_tokens(tokens, self.breaks)
         if source_tokens is not None:
@@ -233,10 +234,8 @@ class Stack(nn.Module):
         cross = tokens, source_tokens
         tokens, key = _counted_documents(tokens, key)
         contexts = self.contexts(tokens, key, cross, x.dtype)
-        inputs = self._extra_inputs(tokens, key, cache)
-        initial_memory = {name: extra_input.memory for name, extra_input in inputs.items()}
-        for name, extra in self._extras():
-            x = extra.embed(x, inputs[name])
+        extras = StackExtras(self.extra, tokens, key, cache, self.placement)  # type: ignore[arg-type]
+        x = extras.embed(x)
         report: Report = {}
         cross_layer: CrossLayerState = {}
         state = self.placement.start(x, self.streams)
@@ -247,77 +246,21 @@ class Stack(nn.Module):
                 for name, group in block.attention_group_of.items()
             }
             caches = {} if cache is None else cache.caches[depth]
-            state, inputs, block_inputs = self._before_layer(state, inputs, initial_memory, depth)
-            layer = BlockInput(layer_contexts, tokens, source, caches, cross_layer, block_inputs)
+            state, extra_inputs = extras.before_layer(state, depth)
+            layer = BlockInput(layer_contexts, tokens, source, caches, cross_layer, extra_inputs)
             last_input = state, layer
             state, block_report, cross_layer = block(state, layer)
             add(report, block_report, str(self.block_index[depth]))
-            state, inputs = self._after_layer(state, inputs)
+            state = extras.after_layer(state)
             for observe in self.observers:
                 observe(depth, state)
-        hidden = self._finish(state, inputs)
-        if not further:
+        hidden = self.placement.finish(extras.final(state), self.norm)
+        if not multi_token:
             return hidden, report
-        # Further states are computed last, so that they do not change the dropout masks of layers.
-        states = self._further_states(*last_input, inputs, report)
-        return torch.stack([hidden, *(self._finish(state, inputs) for state in states)]), report
-
-    def _extras(self) -> Iterator[tuple[str, Extra]]:
-        yield from self.extra.items()  # type: ignore[misc]
-
-    def _extra_inputs(
-        self, tokens: Tokens, key: Tokens, cache: GenerationCache | None
-    ) -> dict[str, ExtraInput]:
-        """The input of each extra's hooks, with the tensors of its hook `begin`."""
-        inputs = {}
-        for name, extra in self._extras():
-            extra_cache = None if cache is None else cache.extra.get(name, {})
-            extra_input = ExtraInput(tokens, key, placement=self.placement, cache=extra_cache)
-            inputs[name] = extra_input._replace(memory=extra.begin(extra_input))
-        return inputs
-
-    def _before_layer(
-        self, state: State, inputs: dict[str, ExtraInput], initial_memory: ExtraMemory, depth: int
-    ) -> tuple[State, dict[str, ExtraInput], dict[str, ExtraInput]]:
-        """Runs the extras' hook `before_layer`. Returns the state that enters the layer, and the
-        inputs of the hooks in the stack and in the block. In the block their memory holds
-        only the tensors of `begin` and of this layer's `before_layer`.
-        """
-        block_inputs = {}
-        inputs = {name: extra_input._replace(depth=depth) for name, extra_input in inputs.items()}
-        for name, extra in self._extras():
-            state, added = extra.before_layer(state, inputs[name])
-            block_inputs[name] = inputs[name]._replace(memory={**initial_memory[name], **added})
-            inputs[name] = inputs[name]._replace(memory={**inputs[name].memory, **added})
-        return state, inputs, block_inputs
-
-    def _after_layer(
-        self, state: State, inputs: dict[str, ExtraInput]
-    ) -> tuple[State, dict[str, ExtraInput]]:
-        """Runs the extras' hook `after_layer`. Returns the state after it, and `inputs`, whose
-        memory gets the tensors that it added, in place.
-        """
-        for name, extra in self._extras():
-            state, added = extra.after_layer(state, inputs[name])
-            inputs[name] = inputs[name]._replace(memory={**inputs[name].memory, **added})
-        return state, inputs
-
-    def _further_states(
-        self, state: State, last: BlockInput, inputs: Mapping[str, ExtraInput], report: Report
-    ) -> Iterator[State]:
-        """The states from which extras predict further tokens; adds to the report."""
-        last = last._replace(caches={})
-        for name, extra in self._extras():
-            further = extra.further(state, last, inputs[name])
-            for module_name, (further_state, module_report) in further.items():
-                add(report, module_report, f"extra.{name}.{module_name}")
-                yield further_state
-
-    def _finish(self, state: State, inputs: Mapping[str, ExtraInput]) -> Tensor:
-        """The hidden states (b, t, dim) of a final state: extras, then the final norm."""
-        for name, extra in self._extras():
-            state = extra.final(state, inputs[name])
-        return self.placement.finish(state, self.norm)
+        # They are computed last, so that they do not change the dropout masks of layers.
+        states = extras.multi_token_states(*last_input, report)
+        further = [self.placement.finish(extras.final(state), self.norm) for state in states]
+        return torch.stack([hidden, *further]), report
 
     def needs_recompute(self, cache: GenerationCache, tokens: Tokens) -> bool:
         """Whether all tokens must be recomputed for a sequence that is longer by `tokens`: the keys

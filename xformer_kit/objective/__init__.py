@@ -3,7 +3,7 @@
     needs            the sets of stacks that it can train
     reads            the forms of corpora that it can train on: text, pairs, labelled
     documents        whether it separates the documents of a text (data.documents)
-    further          whether it trains the additional predictions of extras
+    multi_token      whether it trains the additional predictions of extras
     laws             the laws that all components must keep; others are refused
     specials         special tokens, such as a start, an end, a mask
     cannot           faults of a composed model for this objective
@@ -58,7 +58,7 @@ class Objective:
     reads: tuple[str, ...] = ("text",)
     own_data: bool = False  # whether it needs data of one's own, so that no fix proposes it
     documents: bool = False
-    further: bool = False
+    multi_token: bool = False
     laws: tuple[str, ...] = ()  # names of `xformer_kit.laws`
     # model -> its mask, if the command line sets none
     masks: Mapping[str, str] = {}

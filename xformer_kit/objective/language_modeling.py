@@ -58,7 +58,7 @@ class LanguageModeling(NextToken):
 
     reads = ("text", "labelled")
     documents = True
-    further = True
+    multi_token = True
 
     @classmethod
     def cannot(cls, options, context):
@@ -83,16 +83,16 @@ class LanguageModeling(NextToken):
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         if model.training and model.predictions:
-            return self._with_further(model, batch)
+            return self._multi_token_loss(model, batch)
         return super().loss(model, batch)
 
-    def _with_further(self, model: Any, batch: Batch) -> Loss:
+    def _multi_token_loss(self, model: Any, batch: Batch) -> Loss:
         """Returns the loss of the next token; the report holds the loss of further predictions:
         `loss`, which is trained, in nats per next token, and one entry per prediction, whose sum
         over the step is its mean.
         """
         target, *later = _targets(model, batch)
-        hidden, report = model.hidden(batch["tokens"].shifted()[0], further=True)
+        hidden, report = model.hidden(batch["tokens"].shifted()[0], multi_token=True)
         nats, count = self.nats(model, hidden[0], target), (target >= 0).sum()
         counts = batch["targets"][0] if "targets" in batch else _count([target, *later])
         first, *others = counts.to(nats.dtype).clamp(min=1)

@@ -1,6 +1,6 @@
 """Placements: where norms are on the residual path, and how outputs are added to it.
 
-A placement passes the state of the residual stream, a tuple of tensors, through a group of
+A placement passes the state of the residual stream, a tuple of tensors, through a group f of
 sublayers that run in parallel (one sublayer in a sequential block). The stack calls `start` before
 its first block and `finish` after its last.
 """
@@ -11,8 +11,8 @@ from xformer_kit.placement.base import (
     Placement,
     State,
     Sublayer,
+    SublayerGroup,
     SublayerNorms,
-    Total,
 )
 from xformer_kit.placement.ngpt import NGPT
 from xformer_kit.placement.norms import (
@@ -41,6 +41,6 @@ __all__ = [
     "Sandwich",
     "State",
     "Sublayer",
+    "SublayerGroup",
     "SublayerNorms",
-    "Total",
 ]

@@ -1,7 +1,8 @@
 """The base class of placements, and the norms that several of them use."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +12,52 @@ from xformer_kit.tensors import Statement, Within
 from xformer_kit.tensors.tokens import Tokens
 
 State = tuple[Tensor, ...]  # tensors of the residual stream, each (b, t, dim)
-Sublayer = Callable[[Tensor], Tensor]  # a sublayer as a function of its input only
-Total = Callable[[Sequence[Tensor]], Tensor]  # outputs of sublayers -> their sum
 MakeNorm = Callable[[], nn.Module]  # creates a norm over the residual stream
+
+
+class Sublayer(Protocol):
+    """A sublayer as a function of its input only, (b, t, dim) -> (b, t, dim)."""
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+    def added(self, h: Tensor) -> Tensor:
+        """What an output h adds to the stream: h with the model's dropout, the extras' hook `added`
+        and the residual multiplier.
+        """
+
+
+class SublayerGroup:
+    """f in the formulas of placements: the sublayers of a group, which run in parallel.
+
+    f(x) is the sum of what they add to the stream, and f(x, after=norms) the same with a norm of
+    each output. A placement that changes outputs in another way calls `outputs`, or each of
+    `sublayers`, and then `total`.
+    """
+
+    def __init__(self, sublayers: Sequence[Sublayer]):
+        self.sublayers = sublayers
+
+    def __call__(
+        self, x: Tensor | Sequence[Tensor], after: Iterable[nn.Module] | None = None
+    ) -> Tensor:
+        """x (b, t, dim), or a list with one input for each sublayer -> (b, t, dim).
+
+        after: a module for each sublayer, which is applied to its output.
+        """
+        outputs = self.outputs(x)
+        if after is not None:
+            outputs = [module(h) for module, h in zip(after, outputs, strict=True)]
+        return self.total(outputs)
+
+    def outputs(self, x: Tensor | Sequence[Tensor]) -> list[Tensor]:
+        """The output of each sublayer; x as in f(x)."""
+        inputs = [x] * len(self.sublayers) if isinstance(x, Tensor) else x
+        return [f(h) for f, h in zip(self.sublayers, inputs, strict=True)]
+
+    def total(self, outputs: Sequence[Tensor]) -> Tensor:
+        """The sum of what the outputs, one for each sublayer, add to the stream."""
+        added = [f.added(h) for f, h in zip(self.sublayers, outputs, strict=True)]
+        return reduce(torch.add, added)
 
 
 class Placement(nn.Module):
@@ -59,11 +103,8 @@ class Placement(nn.Module):
         """
         return tuple(join(x, y) for x, y in zip(state, earlier, strict=True))
 
-    def forward(
-        self, state: State, sublayers: Sequence[Sublayer], total: Total, tokens: Tokens
-    ) -> State:
-        """Returns the state after the group. `total(outputs)` is the sum of the sublayers' outputs,
-        each with the model's dropout, stochastic depth and residual multiplier. `tokens` (b, t)
+    def forward(self, state: State, f: SublayerGroup, tokens: Tokens) -> State:
+        """Returns the state after a group of sublayers f, such as x + f(norm(x)). `tokens` (b, t)
         holds the stream's padding and documents.
         """
         raise NotImplementedError
@@ -93,8 +134,8 @@ PLACEMENTS = Registry(
 
 
 class SublayerNorms(nn.ModuleList):
-    """One norm that the sublayers of a group share, or one for each. Their outputs are multiplied
-    by `factor`.
+    """factor * norm(x), the input of the sublayers of a group, with one norm that they share or one
+    for each.
     """
 
     factor: Tensor | None
@@ -106,12 +147,10 @@ class SublayerNorms(nn.ModuleList):
         else:  # a tensor: compilation would create a separate graph for each number
             self.register_buffer("factor", torch.tensor(factor), persistent=False)
 
-    def outputs(self, x: Tensor, sublayers: Sequence[Sublayer]) -> list[Tensor]:
-        """f(norm(x)) of each sublayer f."""
-        if len(self) == 1:
-            h = self._scaled(self[0](x))
-            return [f(h) for f in sublayers]
-        return [f(self._scaled(norm(x))) for norm, f in zip(self, sublayers, strict=True)]
+    def forward(self, x: Tensor) -> list[Tensor] | Tensor:
+        """x (b, t, dim) -> (b, t, dim), or a list with one for each sublayer."""
+        normed = [self._scaled(norm(x)) for norm in self]
+        return normed if len(normed) > 1 else normed[0]
 
     def _scaled(self, h: Tensor) -> Tensor:
         return h if self.factor is None else h * self.factor

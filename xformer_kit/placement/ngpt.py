@@ -67,7 +67,7 @@ class NGPT(Placement):
     def start(x, streams):
         return (unit(x),)
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        steps = [step(x, f(x)) for step, f in zip(self.steps, sublayers, strict=True)]
-        return (unit(x + total(steps)),)
+        steps = [step(x, one(x)) for step, one in zip(self.steps, f.sublayers, strict=True)]
+        return (unit(x + f.total(steps)),)

@@ -1,8 +1,8 @@
 """Placements that differ only in their norms: before a sublayer, after it, both, or none.
 
-In forward, `sublayers` are the functions f, g of a group of parallel sublayers. `total` sums their
-outputs, each with dropout and residual multiplier (xformer_kit/placement/base.py). `parallel` is
-the number of sublayers in the group, `depth` the index of the layer, from 0.
+f is a group of parallel sublayers; f(x) is the sum of their outputs, each with dropout and residual
+multiplier (`SublayerGroup`). `parallel` is the number of sublayers in the group, `depth` the index
+of the layer, from 0.
 """
 
 from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Placement, SublayerNorms
@@ -35,9 +35,9 @@ class PreNorm(Placement):
         factor = (depth + 1) ** -0.5 if depth_scaled else None
         self.norm = SublayerNorms(norm, parallel, shared, factor)
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        return (x + total(self.norm.outputs(x, sublayers)),)
+        return (x + f(self.norm(x)),)
 
 
 @PLACEMENTS.register("post", also_called=("post_norm", "post_ln", "postnorm"))
@@ -52,9 +52,9 @@ class PostNorm(Placement):
         super().__init__()
         self.norm = norm()
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        return (self.norm(x + total([f(x) for f in sublayers])),)
+        return (self.norm(x + f(x)),)
 
 
 @PLACEMENTS.register("sandwich", also_called=("sandwich_norm",), similar=("peri", "peri_ln"))
@@ -77,10 +77,9 @@ class Sandwich(Placement):
         self.before = SublayerNorms(norm, parallel, shared)
         self.after = SublayerNorms(norm, parallel, shared=False)
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        outputs = self.before.outputs(x, sublayers)
-        return (x + total([norm(h) for norm, h in zip(self.after, outputs, strict=True)]),)
+        return (x + f(self.before(x), after=self.after),)
 
 
 @PLACEMENTS.register(
@@ -96,9 +95,9 @@ class OutputNorm(Placement):
         super().__init__()
         self.norm = SublayerNorms(norm, parallel, shared=False)
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        return (x + total([norm(f(x)) for norm, f in zip(self.norm, sublayers, strict=True)]),)
+        return (x + f(x, after=self.norm),)
 
 
 @PLACEMENTS.register("pre_and_sum", similar=("pre_post",))
@@ -121,9 +120,9 @@ class PreAndSumNorm(Placement):
         self.before = SublayerNorms(norm, parallel, shared)
         self.after = norm()
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        return (self.after(x + total(self.before.outputs(x, sublayers))),)
+        return (self.after(x + f(self.before(x))),)
 
 
 @PLACEMENTS.register("none", also_called=("no_norm",))
@@ -140,10 +139,9 @@ class NoPlacement(Placement):
         super().__init__()
         self.has_residual = residual
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        added = total([f(x) for f in sublayers])
-        return (x + added if self.has_residual else added,)
+        return (x + f(x) if self.has_residual else f(x),)
 
     def extra_repr(self):
         return f"residual={self.has_residual}"

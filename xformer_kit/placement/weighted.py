@@ -55,9 +55,9 @@ class DeepNorm(Placement):
     def check(cls, options, context):
         yield from above(options, "null is that of the paper.", alpha=0, beta=0)
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        return (self.norm(self.alpha * x + total([f(x) for f in sublayers])),)
+        return (self.norm(self.alpha * x + f(x)),)
 
     @property
     def value_gain(self):
@@ -107,7 +107,6 @@ class LayerScale(Placement):
         self.norm = SublayerNorms(norm, parallel, shared)
         self.scale = nn.ModuleList(ChannelScale(dim, start) for _ in range(parallel))
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        outputs = self.norm.outputs(x, sublayers)
-        return (x + total([scale(h) for scale, h in zip(self.scale, outputs, strict=True)]),)
+        return (x + f(self.norm(x), after=self.scale),)

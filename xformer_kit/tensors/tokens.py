@@ -3,7 +3,7 @@ keys and values.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -243,8 +243,8 @@ class AttentionContext(NamedTuple):
     # factor on the scores of an attention in which the position rotates only some channels
     gain: float = 1.0
     cross: bool = False  # whether keys are another stack's, so that slots cannot be compared
-    # the extras' hooks `values`: (values, input of the attention) -> values
-    values: Sequence[Callable[[Tensor, Tensor], Tensor]] = ()
+    # what extras make of (values, input of the attention); None without extras
+    values: Callable[[Tensor, Tensor], Tensor] | None = None
 
     @property
     def rows(self) -> int:

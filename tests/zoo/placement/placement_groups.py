@@ -1,6 +1,7 @@
 """Placements that read the outputs of all earlier layers: one for each group of a stack."""
 
 import torch
+from placements import group
 from torch import nn
 
 from xformer_kit.placement import PLACEMENTS
@@ -26,5 +27,5 @@ def through(made, factor=1.0):
     """The output of a stack of these placements, one linear sublayer each."""
     state = type(made[0]).start(X, type(made[0]).streams({}))
     for part, layer in zip(made, LAYERS, strict=True):
-        state = part(state, [layer], lambda outputs: factor * sum(outputs), UNKNOWN)
+        state = part(state, group(layer, factor=factor), UNKNOWN)
     return made[0].finish(state, lambda x: 3 * x)

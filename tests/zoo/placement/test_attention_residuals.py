@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from placements import group
 from torch.testing import assert_close
 
 from tests.zoo.placement.placement_groups import LAYERS, X, placements, through
@@ -27,5 +28,5 @@ def test_attention_residuals_start_with_the_mean_of_all_outputs():
     for part in made:
         part.query.zero_()
     first = LAYERS[0](made[0].norm[0](X))
-    state = made[0](made[0].start(X, 1), [LAYERS[0]], sum, UNKNOWN)
+    state = made[0](made[0].start(X, 1), group(LAYERS[0]), UNKNOWN)
     assert_close(state[0], (X + first) / 2)

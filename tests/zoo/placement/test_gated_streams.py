@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from placements import DIM, F, G, X, random_placement
+from placements import DIM, F, G, X, group, random_placement
 from torch.testing import assert_close
 
 from tests.messages import messages
@@ -11,10 +11,6 @@ from xformer_kit.laws.tiny_composition import Composition, build_tiny_model
 from xformer_kit.tensors.tokens import UNKNOWN
 
 Y = X.roll(1, 0).flip(-1)
-
-
-def halves(outputs):
-    return 0.5 * sum(outputs)
 
 
 # Gated streams.
@@ -47,7 +43,7 @@ def test_gated_streams_are_those_of_x_transformers(sublayers):
             .unflatten(0, (-1, 3))
             .unbind(1)
         )
-        got = part(state, sublayers, halves, UNKNOWN)
+        got = part(state, group(*sublayers, factor=0.5), UNKNOWN)
     assert_close(got, expected)
 
 
@@ -64,9 +60,8 @@ def test_gated_streams_start_by_reading_one_after_another_and_writing_to_all():
     ]
     for part in parts:
         assert not part.to_read.any() and not part.to_write.any() and not part.write.any()
-        first, second, _ = part(
-            (X[..., :1].expand(2, 3, 36).float(),) * 3, [lambda h: h + 1], sum, UNKNOWN
-        )
+        state = (X[..., :1].expand(2, 3, 36).float(),) * 3
+        first, second, _ = part(state, group(lambda h: h + 1), UNKNOWN)
         assert torch.equal(first, second)
 
 

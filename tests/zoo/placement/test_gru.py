@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from placements import DIM, F, G, X, equations, random_placement
+from placements import DIM, F, G, X, equations, group, random_placement
 from torch import nn
 from torch.testing import assert_close
 
@@ -44,7 +44,7 @@ def test_the_gate_is_the_cell_of_x_transformers_where_both_reset_alike():
         theirs.gru.weight_hh.copy_(torch.cat([gate.u_r.weight, -gate.u_z.weight, gate.u_g.weight]))
         theirs.gru.bias_ih.copy_(torch.cat([torch.zeros(DIM), gate.bias, torch.zeros(DIM)]))
         theirs.gru.bias_hh.zero_()
-    assert_close(part((X,), [F], sum, UNKNOWN)[0], theirs(F(part.norm[0](X)), X))
+    assert_close(part((X,), group(F), UNKNOWN)[0], theirs(F(part.norm[0](X)), X))
 
 
 def test_a_gate_without_matrices_keeps_the_share_sigmoid_of_its_bias():
@@ -53,7 +53,7 @@ def test_a_gate_without_matrices_keeps_the_share_sigmoid_of_its_bias():
     ).double()
     for matrix in ("w_r", "w_z", "w_g", "u_r", "u_z", "u_g"):
         nn.init.zeros_(getattr(part.gate, matrix).weight)
-    assert_close(part((X,), [F], sum, UNKNOWN)[0], X / (1 + math.exp(-2.0)))
+    assert_close(part((X,), group(F), UNKNOWN)[0], X / (1 + math.exp(-2.0)))
 
 
 def test_a_model_starts_with_the_configured_bias_of_the_gate():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from placements import DIM, F, G, X, random_placement, result
+from placements import DIM, F, G, X, group, random_placement, result
 from torch.testing import assert_close
 
 from xformer_kit.laws import tiny_config
@@ -106,7 +106,7 @@ def test_doubly_stochastic_mixing_is_that_of_deepseek_v4(sublayers):
         expected = (
             comb.mT.double() @ torch.stack(streams, 2) + post[..., None] * written[..., None, :]
         )
-        got = part(tuple(streams), sublayers, lambda outputs: 0.3 * sum(outputs), UNKNOWN)
+        got = part(tuple(streams), group(*sublayers, factor=0.3), UNKNOWN)
     assert_close(torch.stack(got, 2), expected, rtol=1e-5, atol=1e-5)  # theirs is in float32
 
 

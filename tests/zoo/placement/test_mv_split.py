@@ -2,17 +2,13 @@
 
 import pytest
 import torch
-from placements import DIM, F, G, X, random_placement
+from placements import DIM, F, G, X, group, random_placement
 from torch.testing import assert_close
 
 from xformer_kit import compose
 from xformer_kit.registry import ConfigError
 from xformer_kit.tensors.tokens import UNKNOWN, Tokens
 from xformer_kit.zoo.placement.mv_split import text_mean
-
-
-def halves(outputs):
-    return 0.5 * sum(outputs)
 
 
 def test_mean_and_difference_are_those_of_x_transformers():
@@ -23,7 +19,7 @@ def test_mean_and_difference_are_those_of_x_transformers():
     theirs.alpha.data, theirs.beta.data = part.split[0].alpha.data, part.split[0].beta.data
     real = torch.tensor([[True, True, True], [True, True, False]])
     for mask in (None, real):
-        (got,) = part((X,), [F], halves, Tokens(real=mask))
+        (got,) = part((X,), group(F, factor=0.5), Tokens(real=mask))
         expected = theirs(F(part.norm[0](X)), X, mask=mask)
         where = slice(None) if mask is None else mask
         assert_close(got[where], (X + 0.5 * (expected - X))[where])
@@ -36,7 +32,7 @@ def test_parallel_sublayers_have_factors_of_their_own():
         y = f(norm(X))
         apart, both = y - y.mean(1, keepdim=True), (y - X).mean(1, keepdim=True)
         expected = expected + 0.5 * (split.beta * apart + split.alpha * both)
-    assert_close(part((X,), [F, G], halves, UNKNOWN)[0], expected)
+    assert_close(part((X,), group(F, G, factor=0.5), UNKNOWN)[0], expected)
 
 
 def test_a_mean_by_eye():

@@ -2,20 +2,16 @@
 
 import pytest
 import torch
-from placements import DIM, F, G, X, random_placement
+from placements import DIM, F, G, X, group, random_placement
 from torch.testing import assert_close
 
 from xformer_kit.tensors.tokens import UNKNOWN
 from xformer_kit.zoo.placement.orthogonal import orthogonal_part
 
 
-def halves(outputs):
-    return 0.5 * sum(outputs)
-
-
 def test_what_is_added_is_orthogonal_to_the_stream():
     part = random_placement("orthogonal", ["attn", "ffn"], shared=False, eps=1e-12)
-    (got,) = part((X,), [F, G], halves, UNKNOWN)
+    (got,) = part((X,), group(F, G, factor=0.5), UNKNOWN)
     added = got - X
     assert_close((added * X).sum(-1), torch.zeros(X.shape[:-1], dtype=X.dtype))
     said = 0.5 * (F(part.norm[0](X)) + G(part.norm[1](X)))
@@ -27,7 +23,7 @@ def test_of_a_single_token_it_is_the_update_of_x_transformers():
     theirs = pytest.importorskip("x_transformers.x_transformers").OrthogonalResidualUpdate(DIM)
     part = random_placement("orthogonal", ["attn"], eps=1e-12)
     x = X.flatten(0, 1)[:, None]  # each token a text of its own
-    assert_close(part((x,), [F], sum, UNKNOWN)[0], theirs(F(part.norm[0](x)), x))
+    assert_close(part((x,), group(F), UNKNOWN)[0], theirs(F(part.norm[0](x)), x))
 
 
 def test_eps_by_eye():

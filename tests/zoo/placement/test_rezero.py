@@ -1,7 +1,7 @@
 """Placement rezero: its equation."""
 
 import torch
-from placements import F, G, X, equations
+from placements import F, G, X, equations, group
 
 from xformer_kit.placement import PLACEMENTS
 from xformer_kit.tensors.tokens import UNKNOWN
@@ -20,4 +20,4 @@ test_output_is_the_equation_for_one_sublayer_and_for_two = equations(EQUATIONS)
 
 def test_rezero_starts_as_the_identity():
     part = PLACEMENTS.create("rezero", parallel=2)
-    assert torch.equal(part((X,), [F, G], sum, UNKNOWN)[0], X)
+    assert torch.equal(part((X,), group(F, G), UNKNOWN)[0], X)

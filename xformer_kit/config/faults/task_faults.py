@@ -76,9 +76,9 @@ def extra_prediction_faults(config: Node) -> Faults:
     train.
     """
     task = as_node(config["task"])["name"]
-    able = [f"task={name}" for name, objective in OBJECTIVES.items() if objective.further]
+    able = [f"task={name}" for name, objective in OBJECTIVES.items() if objective.multi_token]
     for name in config.get("extra") or {}:
-        if EXTRAS[name].overrides("further") and f"task={task}" not in able:
+        if EXTRAS[name].overrides("multi_token_states") and f"task={task}" not in able:
             yield Fault(
                 f"extra.{name}",
                 f"task '{task}' does not train its predictions",

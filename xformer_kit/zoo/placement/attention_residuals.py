@@ -53,7 +53,7 @@ class AttentionResiduals(GrowingPlacement):
         self.norm = SublayerNorms(norm, parallel, shared)
         self.query = nn.Parameter(torch.zeros(dim))
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         x, *outputs = state
-        outputs = [*outputs, total(self.norm.outputs(x, sublayers))]
+        outputs = [*outputs, f(self.norm(x))]
         return attend_over_depth(self.query, outputs), *outputs

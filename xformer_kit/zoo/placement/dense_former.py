@@ -36,8 +36,8 @@ class DenseFormer(GrowingPlacement):
         self.norm = SublayerNorms(norm, parallel, shared)
         self.average = nn.Parameter(F.pad(torch.ones(1), (0, latest + 1)))  # the newest first
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         x, *outputs = state
-        outputs = [*outputs, x + total(self.norm.outputs(x, sublayers))]
+        outputs = [*outputs, x + f(self.norm(x))]
         newest = outputs[::-1]
         return blend(self.average[: len(newest), None], newest), *outputs

@@ -80,7 +80,7 @@ class GatedStreams(Placement):
             return self._initial_read(shape[1])
         return torch.zeros(shape) if name in ("to_read", "to_write") else None
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         n = len(state)
         normed = [norm(x) for norm, x in zip(self.norm, state, strict=True)]
         hidden = self.scale * F.silu(self.bottleneck(torch.cat(normed, -1) / n))  # (b, t, rank)
@@ -88,7 +88,7 @@ class GatedStreams(Placement):
         read = torch.sigmoid(read).unbind(-2)
         write = 2 * torch.sigmoid(F.linear(hidden, self.to_write) + self.write)[..., None]
         h = torch.stack([gate * x for gate, x in zip(read, normed, strict=True)]).sum(0) / n
-        added = total([f(h) for f in sublayers])
+        added = f(h)
         return tuple(
             torch.addcmul(x, gate, added) for x, gate in zip(state, write.unbind(-2), strict=True)
         )

@@ -73,10 +73,10 @@ class GRU(Placement):
         self.gate = GRUGate(dim, bias)
         self.relu = relu
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        outputs = self.norm.outputs(x, sublayers)
-        return (self.gate(x, total([h.relu() for h in outputs] if self.relu else outputs)),)
+        outputs = f.outputs(self.norm(x))
+        return (self.gate(x, f.total([h.relu() for h in outputs] if self.relu else outputs)),)
 
     def extra_repr(self):
         return f"relu={self.relu}"

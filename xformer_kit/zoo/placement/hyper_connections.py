@@ -154,9 +154,9 @@ class HyperConnections(Placement):
         alpha = torch.addcmul(self.alpha[..., None, None, None], alpha_scale, of_alpha)
         return alpha, torch.addcmul(self.beta[:, None, None, None], scale[-1], of_beta)
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         alpha, beta = self.weights(state)
-        added = total(self.norm.outputs(blend(alpha[:, 0], state), sublayers))
+        added = f(self.norm(blend(alpha[:, 0], state)))
         return tuple(
             torch.addcmul(blend(alpha[:, 1 + j], state), beta[j], added) for j in range(len(state))
         )

@@ -44,9 +44,9 @@ class LIMe(Placement):
     def streams(cls, options):
         return "streams"
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         x = state[-1]
-        return *state, x + total(self.norm.outputs(self._mixed(state), sublayers))
+        return *state, x + f(self.norm(self._mixed(state)))
 
     def _mixed(self, state: State) -> Tensor:
         """The mixture of all streams that a sublayer reads."""

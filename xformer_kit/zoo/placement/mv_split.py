@@ -80,8 +80,8 @@ class MVSplit(Placement):
         self.norm = SublayerNorms(norm, parallel, shared)
         self.split = nn.ModuleList(MeanSplit(dim, alpha, beta) for _ in range(parallel))
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        outputs = self.norm.outputs(x, sublayers)
+        outputs = f.outputs(self.norm(x))
         pairs = zip(self.split, outputs, strict=True)
-        return (x + total([split(x, y, tokens.real, tokens.document) for split, y in pairs]),)
+        return (x + f.total([split(x, y, tokens.real, tokens.document) for split, y in pairs]),)

@@ -46,8 +46,7 @@ class NormFormer(Placement):
                 fix="Set it to false.",
             )
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        outputs = self.before.outputs(x, sublayers)
-        added = total([norm(h) for norm, h in zip(self.after, outputs, strict=True)])
+        added = f(self.before(x), after=self.after)
         return (self.stream(x) + added,)

@@ -43,6 +43,6 @@ class OrthogonalResidual(Placement):
     def check(cls, options, context):
         yield from above(options, "Try 1e-6.", eps=0)
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        return (x + orthogonal_part(total(self.norm.outputs(x, sublayers)), x, self.eps),)
+        return (x + orthogonal_part(f(self.norm(x)), x, self.eps),)

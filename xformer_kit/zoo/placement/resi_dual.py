@@ -17,9 +17,9 @@ class ResiDual(Placement):
     def streams(cls, options):
         return 2
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         x, dual = state
-        added = total([f(x) for f in sublayers])
+        added = f(x)
         return self.norm(x + added), dual + added
 
     @staticmethod

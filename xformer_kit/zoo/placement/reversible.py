@@ -35,9 +35,9 @@ class Reversible(Placement):
     def streams(cls, options):
         return 2
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         other, read = state
-        return read, other + total(self.norm.outputs(read, sublayers))
+        return read, other + f(self.norm(read))
 
     @staticmethod
     def finish(state, norm):

@@ -26,6 +26,7 @@ class ReZero(Placement):
         super().__init__()
         self.alpha = nn.Parameter(torch.full((parallel,), float(start)))
 
-    def forward(self, state, sublayers, total, tokens):
+    def forward(self, state, f, tokens):
         (x,) = state
-        return (x + total([alpha * f(x) for alpha, f in zip(self.alpha, sublayers, strict=True)]),)
+        outputs = f.outputs(x)
+        return (x + f.total([alpha * h for alpha, h in zip(self.alpha, outputs, strict=True)]),)

@@ -1,0 +1,83 @@
+"""Runs the hooks of a stack's extras in one forward pass."""
+
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor
+
+from xformer_kit.extra import Extra, ExtraInput
+from xformer_kit.model.block import BlockInput
+from xformer_kit.model.generation_cache import GenerationCache
+from xformer_kit.placement import Placement, State
+from xformer_kit.tensors.report import Report, add
+from xformer_kit.tensors.tokens import Tokens
+
+
+class StackExtras:
+    """The extras of a stack in one forward pass, with their memory: the tensors that the hooks of
+    an extra return for its later hooks.
+
+    inputs: of the hooks in the stack, by extra. Their memory grows from layer to layer.
+    initial_memory: what `begin` returned, by extra. In a block the memory holds only this and what
+        `before_layer` returned for this layer, so that layers share one compiled graph.
+    """
+
+    def __init__(
+        self,
+        extras: Mapping[str, Extra],
+        tokens: Tokens,
+        key: Tokens,
+        cache: GenerationCache | None,
+        placement: type[Placement],
+    ):
+        self.extras = extras
+        self.inputs: dict[str, ExtraInput] = {}
+        self.initial_memory: dict[str, Mapping[str, Tensor]] = {}
+        for name, extra in extras.items():
+            extra_cache = None if cache is None else cache.extra.get(name, {})
+            extra_input = ExtraInput(tokens, key, placement=placement, cache=extra_cache)
+            self.initial_memory[name] = extra.begin(extra_input)
+            self.inputs[name] = extra_input._replace(memory=self.initial_memory[name])
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Embeddings (b, t, dim) after the hooks `embed`."""
+        for name, extra in self.extras.items():
+            x = extra.embed(x, self.inputs[name])
+        return x
+
+    def before_layer(self, state: State, depth: int) -> tuple[State, dict[str, ExtraInput]]:
+        """The state that enters layer `depth`, and the inputs of the hooks in its block."""
+        block_inputs = {}
+        for name, extra in self.extras.items():
+            extra_input = self.inputs[name]._replace(depth=depth)
+            state, added = extra.before_layer(state, extra_input)
+            block_memory = {**self.initial_memory[name], **added}
+            block_inputs[name] = extra_input._replace(memory=block_memory)
+            self._remember(name, extra_input, added)
+        return state, block_inputs
+
+    def after_layer(self, state: State) -> State:
+        """The state that leaves a layer."""
+        for name, extra in self.extras.items():
+            state, added = extra.after_layer(state, self.inputs[name])
+            self._remember(name, self.inputs[name], added)
+        return state
+
+    def _remember(self, name: str, extra_input: ExtraInput, added: Mapping[str, Tensor]) -> None:
+        self.inputs[name] = extra_input._replace(memory={**extra_input.memory, **added})
+
+    def final(self, state: State) -> State:
+        """The state before the final norm."""
+        for name, extra in self.extras.items():
+            state = extra.final(state, self.inputs[name])
+        return state
+
+    def multi_token_states(self, state: State, last: BlockInput, report: Report) -> Iterator[State]:
+        """The states from which extras predict further tokens; adds to the report. `state` and
+        `last` are what the block of the last layer received.
+        """
+        last = last._replace(caches={})
+        for name, extra in self.extras.items():
+            found = extra.multi_token_states(state, last, self.inputs[name])
+            for module_name, (module_state, module_report) in found.items():
+                add(report, module_report, f"extra.{name}.{module_name}")
+                yield module_state
