@@ -70,7 +70,7 @@ def drawn() -> Iterator[tuple[str, str, Draw]]:
         if set(component.enters) & {"rotate", "bias"} or name == "sinusoidal":
             yield "position", name, position
     for name, component in KINDS["attn.score"].items():
-        if not component.across and component.of is Score.of:
+        if not component.cross_layer and component.of is Score.of:
             yield "attn.score", name, score
     for name in KINDS["position.scaling"]:
         if name != "none" and REQUIRED not in KINDS["position.scaling"].defaults(name).values():

@@ -104,7 +104,7 @@ class Attention(nn.Module):
             score=component.describe(score),
             pointwise=component.pointwise(score),
             signed=component.signed(score),
-            across={"score": (heads, 0)} if component.across else {},
+            cross_layer={"score": heads} if component.cross_layer else {},
         )
 
 

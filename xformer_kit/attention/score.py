@@ -21,11 +21,11 @@ class Score(nn.Module):
     before the mask is applied, or weights after it.
 
     cache: class of the attention's cache.
-    across: whether it uses tensors of an earlier layer.
+    cross_layer: whether it uses the scores of an earlier layer.
     """
 
     cache: type[KeyValueCache] = KeyValueCache
-    across = False
+    cross_layer = False
 
     def __init__(self) -> None:
         super().__init__()

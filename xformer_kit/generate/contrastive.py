@@ -30,7 +30,7 @@ def contrast(model: Any, prompt: Prompt, sampler: TokenSampler) -> Iterator[Tens
     with generating(model, new_tokens):
         cached_model = CachedModel(model, prompt, new_tokens)
         hidden = cached_model.hidden(prompt.tokens)
-        directions = Directions(hidden, prompt.tokens.real, new_tokens)
+        states = UnitStates(hidden, prompt.tokens.real, new_tokens)
         last, rows = hidden[:, -1], torch.arange(prompt.rows, device=hidden.device)
         cached_model.select(rows.repeat_interleave(count))
         for remaining in reversed(range(new_tokens)):
@@ -39,38 +39,38 @@ def contrast(model: Any, prompt: Prompt, sampler: TokenSampler) -> Iterator[Tens
             p, ids = probability.topk(count)  # (b, count)
             hidden = cached_model.hidden(Tokens(ids=ids.view(-1, 1)))[:, 0]
             hidden = hidden.unflatten(0, (-1, count))  # (b, count, dim)
-            value = (1 - decoding.penalty_alpha) * p - decoding.penalty_alpha * directions.nearest(
-                hidden
-            )
+            alpha, similarity = decoding.penalty_alpha, states.largest_cosine(hidden)
+            value = (1 - alpha) * p - alpha * similarity
             best = value.masked_fill(scores.gather(-1, ids) == NEVER, NEVER).argmax(-1)
             new = sampler.append(ids[rows, best])
             yield new
             if not remaining or sampler.over:
                 return
             last = hidden[rows, best]
-            directions.append(last)
+            states.append(last)
             cached_model.reorder((rows * count + best).repeat_interleave(count))
 
 
-class Directions:
-    """The hidden states (b, t, dim) so far, scaled to length 1, with space for `new` more.
+class UnitStates:
+    """The hidden states of the text so far, scaled to length 1, with space for new tokens.
 
-    real: (b, t), False on padding; None: no padding.
+    hidden: of the prompt, (b, t, dim). real: (b, t), False on padding; None: no padding.
+    new_tokens: how many states may be appended.
     """
 
-    def __init__(self, hidden: Tensor, real: Tensor | None, new: int):
-        self.length = hidden.shape[1]
-        self.unit_states = F.pad(scaled_to_unit(hidden), (0, 0, 0, new))
-        self.padding = None if real is None else F.pad(~real, (0, new))
+    def __init__(self, hidden: Tensor, real: Tensor | None, new_tokens: int):
+        self.length = hidden.shape[1]  # states so far; the rest is space
+        self.unit_states = F.pad(scaled_to_unit(hidden), (0, 0, 0, new_tokens))
+        self.padding = None if real is None else F.pad(~real, (0, new_tokens))
 
-    def nearest(self, hidden: Tensor) -> Tensor:
-        """The largest cosine of each candidate (b, k, dim) with any of them, (b, k)."""
+    def largest_cosine(self, hidden: Tensor) -> Tensor:
+        """The largest cosine of each candidate with a state so far, (b, k, dim) -> (b, k)."""
         cosine = scaled_to_unit(hidden) @ self.unit_states[:, : self.length].mT  # (b, k, t)
         if self.padding is not None:
             cosine = cosine.masked_fill(self.padding[:, None, : self.length], NEVER)
         return cosine.amax(-1)
 
     def append(self, hidden: Tensor) -> None:
-        """Appends one per row, (b, dim)."""
+        """Appends the hidden state of one new token in each row, (b, dim)."""
         self.unit_states[:, self.length] = scaled_to_unit(hidden)
         self.length += 1

@@ -15,7 +15,7 @@ from xformer_kit.mask import MASKS
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
 from xformer_kit.plan.block_plan import BlockPlan, SublayerPlan, provenance_of
-from xformer_kit.plan.cross_layer import with_pairs
+from xformer_kit.plan.cross_layer import with_exchanged_tensors
 from xformer_kit.plan.differences import (
     KINDS,
     STACKS,
@@ -118,7 +118,7 @@ def stack_plan(config: Node, name: str) -> StackPlan:
         dropout=model["dropout"],
         multiplier=model["residual_multiplier"],
     )
-    return _with_broken_laws(with_pairs(plan), config.get("extra") or {})
+    return _with_broken_laws(with_exchanged_tensors(plan), config.get("extra") or {})
 
 
 def _block(config: Node, stack_name: str, variant: str, layers: int, blocks: int) -> BlockPlan:

@@ -37,8 +37,8 @@ class Context:
     mask_path: str = "mask"  # config path at which only these layers get another mask
     parallel: tuple[str, ...] = ()  # kinds of the sublayers of its group
     blocks: int = 0  # distinct blocks of the stack
-    # Cross-layer state that it passes to a later layer or receives from an earlier one.
-    paired: frozenset[str] = frozenset()
+    # Names of its trait `cross_layer` that a later layer takes from it, or it from an earlier one.
+    exchanged_tensors: frozenset[str] = frozenset()
     device: str = "cpu"
     precision: str = "auto"  # trainer.precision
     outer: Options | None = None  # options of the component that this one is an option of

@@ -22,9 +22,9 @@ class AttentionTraits:
     pointwise: bool = True  # whether the score function is element-wise
     signed: bool = False  # whether weights may be negative
     head_dim_option: str = "head_dim"  # the option that sets head_dim
-    # Cross-layer state for later layers: name -> (value that must be equal in both layers, the
-    # first layer that uses it).
-    across: Mapping[str, tuple[Any, int]] = field(default_factory=dict)
+    # Tensors that it takes from an earlier layer and passes to later ones: name -> a value, such as
+    # a shape, that is equal in the layers that share the tensor.
+    cross_layer: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

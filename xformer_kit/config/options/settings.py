@@ -1,5 +1,5 @@
-"""The settings of a config next to its components, with their defaults: of the whole model, of the
-data's batches. Hydra composes the defaults as the config `settings`.
+"""The settings of a config: options that belong to no component, such as model.dim, data.batch_size
+and ema.decay, with their defaults. Hydra composes the defaults as the config `settings`.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,12 @@ SETTINGS = Registry("settings")
 
 @SETTINGS.register("run")
 @dataclass(frozen=True)
-class RunSettings:
-    """Values at the top of the config."""
+class TopLevelSettings:
+    """Settings at the top of the config, in no node: the option is `seed`, not `run.seed`."""
 
-    seed: int = 0  # moves everything; model.seed and data.seed move one side
+    # of the initial weights, the order of the data and all random numbers of a run; model.seed and
+    # data.seed replace it for the weights and for the data
+    seed: int = 0
 
     @classmethod
     def check(cls, options, context):

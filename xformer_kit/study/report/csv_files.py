@@ -6,7 +6,7 @@ from typing import Any
 
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.laws import Laws, VariantLaw
-from xformer_kit.study.results import Results
+from xformer_kit.study.results import Outcome, Results
 from xformer_kit.study.statistics import PairedDifference
 from xformer_kit.study.variants import MEASURED, PLANNED, VariantResult, metric_names
 from xformer_kit.text.printable import cell
@@ -34,35 +34,33 @@ def laws(found: Laws) -> str:
 
 
 def run_rows(results: Results) -> list[Row]:
-    """Column -> value of each run."""
-    names, rows = metric_names(results), []
-    names += [
-        name
-        for name in results.study.get("also") or ()
-        if name not in (*names, *PLANNED, *MEASURES)
-    ]
-    for one in results.outcomes:
-        variant = results.variants[one.variant]
-        rung, planned = variant.get("rung"), variant.get("cost") or {}
-        rows.append(
-            {
-                "variant": variant["name"],
-                "label": variant["label"],
-                **_level_columns(variant["levels"]),
-                **({"rung": rung["name"], "multiple": rung["multiple"]} if rung else {}),
-                "tuned": " ".join(variant["tuned"]),
-                "seed": one.seed,
-                "status": one.status,
-                "step": one.step,
-                "why": one.why or one.facts.get("stopped"),
-                **{name: one.facts.get(name) for name in names},
-                **{name: planned.get(name) for name in PLANNED},
-                **{name: one.facts.get(name) for name in MEASURES},
-                "key": one.key,
-                "directory": one.directory,
-            }
-        )
-    return rows
+    """One row per run, column -> value: the variant and its levels, the seed and the end of the
+    run, its metrics, the planned and the measured costs, and where it is.
+    """
+    metrics = metric_names(results)
+    others = (*metrics, *PLANNED, *MEASURES)
+    metrics += [name for name in results.study.get("also") or () if name not in others]
+    return [_run_row(one, results.variants[one.variant], metrics) for one in results.outcomes]
+
+
+def _run_row(run: Outcome, variant: Any, metrics: list[str]) -> Row:
+    rung, planned = variant.get("rung"), variant.get("cost") or {}
+    return {
+        "variant": variant["name"],
+        "label": variant["label"],
+        **_level_columns(variant["levels"]),
+        **({"rung": rung["name"], "multiple": rung["multiple"]} if rung else {}),
+        "tuned": " ".join(variant["tuned"]),
+        "seed": run.seed,
+        "status": run.status,
+        "step": run.step,
+        "why": run.why or run.facts.get("stopped"),
+        **{name: run.facts.get(name) for name in metrics},
+        **{name: planned.get(name) for name in PLANNED},
+        **{name: run.facts.get(name) for name in MEASURES},
+        "key": run.key,
+        "directory": run.directory,
+    }
 
 
 def variant_rows(content: Content) -> list[Row]:

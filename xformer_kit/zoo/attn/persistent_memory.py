@@ -105,10 +105,9 @@ class PersistentMemory(MultiHead):
     @classmethod
     def traits(cls, options, dim):
         traits = super().traits(options, dim)
-        across = {
-            k: ((shared, options.get("count")), at) for k, (shared, at) in traits.across.items()
-        }
-        return replace(traits, across=across)
+        count = options.get("count")
+        cross_layer = {name: (shape, count) for name, shape in traits.cross_layer.items()}
+        return replace(traits, cross_layer=cross_layer)
 
     def query(self, q, context):
         """Queries; if they are rotated, with scaled products of the unrotated ones and the

@@ -21,11 +21,11 @@ class Residual(Score):
     """
 
     variants: list[dict[str, Any]] = [{}]
-    across = True
+    cross_layer = True
 
     @classmethod
     def cannot(cls, options, context):
-        if "score" not in context.paired:
+        if "score" not in context.exchanged_tensors:
             one_layer = context.layers == 1
             yield Unused(
                 "name",
