@@ -77,6 +77,7 @@ class LowRankLinear(nn.Module):
         self.silu = silu
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (..., into) -> (..., out)."""
         x = self.reduce(x)
         return self.expand(F.silu(x) if self.silu else x)
 

@@ -271,10 +271,8 @@ class MultiHead(Attention):
                 return self._queries_from_projection(q, context), *cache.kept()
             k, v = self.k(source), self.v(source)
             kv_input, kv_tokens = source, context.key
-        q, k = (
-            self._queries_from_projection(q, context),
-            self._keys_from_projection(k, kv_tokens, context),
-        )
+        q = self._queries_from_projection(q, context)
+        k = self._keys_from_projection(k, kv_tokens, context)
         v = self.values_of(self._clipped(v), kv_input, context)
         return (q, k, v) if cache is None else (q, *cache.append(k, v))
 

@@ -36,6 +36,7 @@ class EachHead(nn.ModuleList):
     parameter_info = {"": Within(shared=False)}
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (b, h, t, d) -> the same shape."""
         return torch.stack([norm(head) for norm, head in zip(self, x.unbind(1), strict=True)], 1)
 
 
@@ -51,6 +52,7 @@ class OverProjection(nn.Module):
         self.norm = norm
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (b, h, t, d) -> the same shape."""
         flat = self.norm(x.transpose(1, 2).flatten(2))  # (b, h, t, d) -> (b, t, h * d)
         return flat.unflatten(-1, (x.shape[1], -1)).transpose(1, 2)
 
@@ -66,6 +68,7 @@ class OverGroups(nn.Module):
         self.groups = groups
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (..., channels) -> the same shape."""
         return self.norm(x.unflatten(-1, (self.groups, -1))).flatten(-2)
 
 
@@ -77,6 +80,7 @@ class Direction(nn.Module):
         self.groups = groups
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (b, h, t, d) -> the same shape."""
         groups = x if self.groups == 1 else x.unflatten(-1, (self.groups, -1))
         return scaled_to_unit(groups).to(x.dtype).reshape(x.shape)
 

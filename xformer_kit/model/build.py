@@ -26,20 +26,12 @@ from xformer_kit.registry import config_error
 
 
 def build_model(config: Node, vocab_size: int, source_vocab_size: int | None = None) -> Model:
-    """Returns the model of a valid config, with initial weights."""
-    plan = model_plan(config)
-    model = from_plan(plan, vocab_size, source_vocab_size)
-    if (lora := config.get("lora") or {}).get("rank"):
-        add_adapters(model, lora, plan.seed)
-    return model
-
-
-def from_plan(plan: ModelPlan, vocab_size: int, source_vocab_size: int | None = None) -> Model:
-    """Returns the model of a plan, with initial weights.
+    """Returns the model of a valid config, with initial weights.
 
     source_vocab_size: of the source's tokens, if it differs. Raises ConfigError if source and
     target share embeddings and their vocabularies differ.
     """
+    plan = model_plan(config)
     source_size, two_stacks = source_vocab_size or vocab_size, len(plan.stacks) > 1
     if two_stacks and plan.embedding.shared and source_size != vocab_size:
         raise config_error(
@@ -50,12 +42,12 @@ def from_plan(plan: ModelPlan, vocab_size: int, source_vocab_size: int | None = 
         )
     channels, multiple = plan.embedding.dim, plan.embedding.vocab_multiple
     rows, source_rows = (-(-size // multiple) * multiple for size in (vocab_size, source_size))
-    types, separate = plan.embedding.token_types, two_stacks and not plan.embedding.shared
+    types = plan.embedding.token_types
     embed = _embedding(rows, channels)
-    source_embed = _embedding(source_rows, channels) if separate else None
-    token_type = _embedding(types, channels) if types else None
+    source_embed = None
     stack_rows = {stack.name: rows for stack in plan.stacks}
-    if separate:
+    if two_stacks and not plan.embedding.shared:
+        source_embed = _embedding(source_rows, channels)
         stack_rows["encoder"] = source_rows
     model = Model(
         plan.dim,
@@ -63,7 +55,7 @@ def from_plan(plan: ModelPlan, vocab_size: int, source_vocab_size: int | None = 
         source_size,
         embed,
         source_embed,
-        token_type,
+        _embedding(types, channels) if types else None,
         {stack.name: _stack(plan, stack, stack_rows[stack.name]) for stack in plan.stacks},
         partial(_head, plan.head, plan.dim, vocab_size, rows),
         plan.embedding.scale,
@@ -73,6 +65,8 @@ def from_plan(plan: ModelPlan, vocab_size: int, source_vocab_size: int | None = 
         init = INITS.create(plan.init, dim=plan.dim, stacks=plan.depths)
         initialise(model, plan.seed, init)
         model.constrain()
+    if (lora := config.get("lora") or {}).get("rank"):
+        add_adapters(model, lora, plan.seed)
     return model
 
 

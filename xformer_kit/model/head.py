@@ -168,4 +168,5 @@ class Transform(nn.Module):
         self.norm = norm()
 
     def forward(self, hidden: Tensor) -> Tensor:
+        """hidden (..., dim) -> (..., embed_dim)."""
         return self.norm(F.gelu(self.dense(hidden)))

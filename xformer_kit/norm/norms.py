@@ -1,4 +1,4 @@
-"""Norms: norm(dim) -> Module over the last axis.
+"""Norms: norm(dim) -> Module over the last axis, x (..., dim) -> the same shape.
 
 A norm that does nothing is an nn.Identity; components that need a norm are refused with it.
 """

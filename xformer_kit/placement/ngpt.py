@@ -27,6 +27,7 @@ class Step(nn.Module):
         self.factor = start / scale
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """x and y (b, t, dim) -> (b, t, dim)."""
         return self.factor * self.weight.abs() * (unit(y) - x)
 
 
