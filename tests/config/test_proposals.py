@@ -60,7 +60,7 @@ MESSAGES = {
     " 3. Leave it out.",
     "warmup_ratio=0.1": "warmup_ratio: the warm-up is a number of steps; got 0.1. Multiply by"
     " trainer.max_steps and set schedule.warmup.",
-    "tags=[a]": "tags: the config has no such key. Try logger.tags='[a]'.",
+    "tags=[a]": "tags: the config has no such key. Try 'logger.tags=[a]'.",
     "data=tinyshakespeare": "data: 'tinyshakespeare' is a text file, which no command here"
     f" downloads. Get {SHAKESPEARE}, and give it as data=text data.path=FILE.",
     "data=TinyStories": "data: 'tinystories' is a data set of the hub, which the library datasets"

@@ -21,7 +21,6 @@ WITHOUT_OPTION: dict[str, tuple[str, str]] = {
     for entry in _names["without_option"]
     for name in entry["names"]
 }
-RECOMPUTED = WITHOUT_OPTION["gradient_checkpointing"]  # (rule, fix)
 # What decides Lightning's min_steps and min_epochs, and the fix.
 REACHED = ("trainer.max_steps, which every run reaches", "Leave it out.")
 # Names of published models start with one of these; the page has the lines of their architectures.

@@ -151,20 +151,15 @@ def _node_faults(config: Node, data: bool) -> Faults:
 
 
 def _unknown_key_faults(key: str, value: Any, elsewhere: Mapping[str, list[str]]) -> Faults:
-    """Yields the fault of an unknown key at the top. A node whose keys all have an answer, such as
-    train.max_steps, has the fault of each.
+    """Yields the fault of an unknown key at the top. A node whose keys are all known elsewhere,
+    such as train.max_steps, has the fault of each.
     """
-    choices = {group: sorted(GROUPS[group]) for group in ("optim", "schedule")}
-    known = partial(unknown_option, "", "settings", "run", elsewhere=elsewhere, choices=choices)
+    known = partial(unknown_option, "", "settings", "run", elsewhere=elsewhere)
     node = {} if not isinstance(value, Mapping) or other_option(key, value) else value
     of_node = {option: other_option(f"{key}.{option}", item) for option, item in node.items()}
     if node and all(of_node[k] or k in elsewhere or other_option(k) for k in node):
         for option, item in node.items():
-            fault = of_node[option]
-            if option in TOP_KEYS and not isinstance(item, Mapping):  # train.seed=1
-                fix = f"Try {option}={format_value(item)}."
-                fault = Fault("", "the config has no such key", fix=fix)
-            fault = fault or known(option, sorted(TOP_KEYS), value=item)
+            fault = of_node[option] or known(option, sorted(TOP_KEYS), value=item)
             yield replace(fault, path=f"{key}.{option}")
     else:
         yield known(key, sorted(TOP_KEYS), value=value)
