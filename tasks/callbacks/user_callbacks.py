@@ -11,7 +11,6 @@ from typing import Any
 
 from lightning.pytorch import Callback, callbacks
 from lightning.pytorch.callbacks import EarlyStopping
-from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 from torch import Tensor
 
 from tasks import Facts
@@ -123,13 +122,7 @@ def stopping_detail(callback: Callback) -> str | None:
     """
     if not isinstance(callback, EarlyStopping) or callback.stopping_reason_message is None:
         return None
-    if callback.stopping_reason != EarlyStoppingReason.PATIENCE_EXHAUSTED:
-        return callback.stopping_reason_message.removesuffix(" Signaling Trainer to stop.")
-    count, delta = callback.wait_count, abs(callback.min_delta)
-    change = f" by more than {delta:g}" if delta else ""
-    validations = "1 validation" if count == 1 else f"{count} validations"
-    best = float(callback.best_score)
-    return f"{callback.monitor} did not improve{change} in {validations}; its best is {best:.4f}"
+    return callback.stopping_reason_message.removesuffix(" Signaling Trainer to stop.")
 
 
 def own_hooks(callback: Callback) -> list[str]:

@@ -141,23 +141,15 @@ def encode_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]:
                 if tokenizer.count_unknown(tokenizer.encode(word)):
                     unknown.setdefault(word, number)
     if unknown:
-        message = _unknown_words_message(unknown, tokenizer, with_lines=len(lines) > 1)
-        print(f"{where}: {message}", file=sys.stderr)
+        words = [f"{word!r} (line {line})" for word, line in unknown.items()][:MAX_UNKNOWN_WORDS]
+        more = ", ..." * (len(unknown) > MAX_UNKNOWN_WORDS)
+        token = tokenizer.join([tokenizer.unknown_id]).decode("utf-8", "replace").strip()
+        print(
+            f"{where}: the run has not learned {', '.join(words)}{more}; they are read as"
+            f" {token or 'unknown'}.",
+            file=sys.stderr,
+        )
     return encoded
-
-
-def _unknown_words_message(unknown: dict[str, int], tokenizer: Any, with_lines: bool) -> str:
-    """The message on unknown words (word -> line), with at most MAX_UNKNOWN_WORDS of them."""
-    texts = [
-        f"{word!r}{f' (line {line})' if with_lines else ''}"
-        for word, line in list(unknown.items())[:MAX_UNKNOWN_WORDS]
-    ]
-    if len(unknown) > MAX_UNKNOWN_WORDS:
-        texts.append(f"{len(unknown) - MAX_UNKNOWN_WORDS:,} more")
-    words = ", ".join(texts[:-1]) + (" and " if texts[1:] else "") + texts[-1]
-    token = tokenizer.join([tokenizer.unknown_id]).decode("utf-8", "replace").strip() or "unknown"
-    are = "are" if len(unknown) > 1 else "is"
-    return f"the run has not learned {words}, which {are} read as {token}."
 
 
 def check_writable(path: str, option: str) -> Path:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from datetime import timedelta
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn
@@ -50,7 +51,7 @@ class Bar:
 
     def show(self, step: int, loss: float, tokens_per_second: float, seconds_left: float) -> None:
         """Update the bar, or print a line, except at the first call."""
-        speed, left = compact(tokens_per_second), f"{format_duration(seconds_left)} left"
+        speed, left = compact(tokens_per_second), f"{timedelta(seconds=round(seconds_left))} left"
         interval = LINE_INTERVAL
         if self.progress is not None:
             fields: dict[str, Any] = {"loss": f"{loss:.3f}", "speed": speed, "left": left}
@@ -72,10 +73,3 @@ class Bar:
             self.progress.stop()
             self.progress = None
         sys.stderr.flush()
-
-
-def format_duration(seconds: float) -> str:
-    """Returns m:ss or h:mm:ss."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

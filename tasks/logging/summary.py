@@ -18,7 +18,7 @@ import torch
 from tasks import Config, Facts, Files, Metrics, State
 from tasks.logging.files import replace_text
 from tasks.process.exit_codes import NONFINITE, RESTART_HINT
-from xformer_kit.files.saved_files import RESTORE_FIX, is_special, read_object
+from xformer_kit.files.saved_files import RESTORE_FIX, read_object
 from xformer_kit.metrics import KNOWN, TEST, VAL
 from xformer_kit.metrics.printed import format_metric, metric_title
 from xformer_kit.objective import OBJECTIVES
@@ -119,18 +119,11 @@ def start_line(config: Config, model: torch.nn.Module, train: Any, run_dir: Path
     stacks = " and ".join(name for name in STACKS if name in config["model"])
     size = compact(sum(p.numel() for p in model.parameters()))
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
-    trained = f" ({compact(frozen)} frozen{_shared_by_head(config, model)})" if frozen else ""
+    trained = f" ({compact(frozen)} frozen)" if frozen else ""
     data, count = config["data"], "fresh" if len(train) >= TRAIN_EXAMPLES else f"{len(train):,}"
     length = f"{'up to ' * hasattr(train, 'lengths')}{data['seq_len']:,}"
     examples = f"{data['name']}: {count} examples of {length} tokens"
     return f"{stacks}, {size} parameters{trained}, {examples}; {_relative_path(run_dir)}"
-
-
-def _shared_by_head(config: Config, model: Any) -> str:
-    """Returns a note if model.freeze names an embedding or a head that have one weight."""
-    shared = config["model"].get("freeze") and model.head.weight is model.embed.weight
-    frozen = shared and not model.embed.weight.requires_grad
-    return ", the embedding and the head, which share a weight" if frozen else ""
 
 
 def write(summary: State, path: Path) -> None:
@@ -151,14 +144,9 @@ def read(run_dir: Path, name: str = SUMMARY) -> State | None:
 
 def check_summary(run_dir: Path, components: Iterable[str] = ()) -> None:
     """Raises ConfigError if a run has a summary.json that is damaged."""
-    path = run_dir / SUMMARY
-    first = "Write it again"
-    if path.is_dir():
-        first = "Move it away, then write it again"
-    elif is_special(path):  # nor may it be elsewhere in the run's directory
-        first = "Remove it, then write it again"
+    fix = f"Move it away, then write it again: {command_lines.resume(run_dir, components)}"
     with suppress(FileNotFoundError):
-        _read_checked(path, fix=f"{first}: {command_lines.resume(run_dir, components)}")
+        _read_checked(run_dir / SUMMARY, fix=fix)
 
 
 def _read_checked(path: Path, fix: str = RESTORE_FIX) -> State:

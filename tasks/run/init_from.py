@@ -51,10 +51,12 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     if faults := [*unfit, *transfer.faults]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
     entry = _origin(run, file, checkpoint.global_step, weights, transfer, rows)
+    counts = {name: len(tokens[vocabularies[name][1]][0]) for name in rows.keys() & transfer.copied}
+    # of each vocabulary: (tokens without a row of the run, tokens)
     entry["new_rows"] = {
-        name: _new_rows(pairs, len(tokens[vocabularies[name][1]][0]))
+        name: (counts[name] - sum(own < counts[name] for own, _ in pairs), counts[name])
         for name, pairs in rows.items()
-        if name in transfer.copied
+        if name in counts
     }
     if run_dir is not None:
         _check_or_write(run_dir / INIT_FROM, entry)
@@ -147,13 +149,6 @@ def _rows(tokens: tuple[list[Any], list[Any]], size: int) -> list[tuple[int, int
     return [(at, at) for at in range(size)] if own == others else rows_of_tokens(own, others)
 
 
-def _new_rows(pairs: Sequence[tuple[int, int]], count: int) -> tuple[int, int]:
-    """Returns (tokens without a row of the run, tokens) of a tensor of a vocabulary of `count`
-    tokens; pairs: the rows that are copied.
-    """
-    return count - sum(own < count for own, _ in pairs), count
-
-
 def _vocabulary_tensors(model: Any) -> dict[str, tuple[int, str]]:
     """Returns {name: (rows, tokenizer)} of each parameter with a row for each token."""
     source_embed = getattr(model, "source_embed", None)
@@ -191,15 +186,13 @@ def _vocabulary_faults(
         got = " and ".join(
             format_value(each[at].decode("utf-8", "replace")) for each in (own, others)
         )
-        folder = source_of(run)[0]
-        file = value(str(folder / "tokenizer.json"))
-        not_shared = " tokenizer.shared=false" * (folder / "source_tokenizer.json").is_file()
+        file = value(str(source_of(run)[0] / "tokenizer.json"))
         yield Fault(
             "tokenizer",
             f"must begin with the tokens of init_from.run, whose token {at} is another",
             got=got,
             fix=(
-                f"Try tokenizer=pretrained tokenizer.path={file}{not_shared}. With"
+                f"Try tokenizer=pretrained tokenizer.path={file}. With"
                 f" 'init_from.allow=[{','.join([*allow, *names])}]', the {shared:,} tokens that"
                 " both have keep their rows."
             ),

@@ -9,17 +9,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tasks import Config, Files
+from tasks import Config
 from tasks.checkpoints.checkpoints import newest
 from tasks.logging.files import replace_text
 from xformer_kit.config import config_yaml, read_config
-from xformer_kit.config.line.to_overrides import started_from
 from xformer_kit.data.preparation.training_data import run_steps
 from xformer_kit.files.saved_files import read_object
 from xformer_kit.optim.schedules import SCHEDULES, Schedule
-from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry import config_error
 from xformer_kit.study.run_key import run_key
-from xformer_kit.text.command_lines import train
 
 PROLONGED = "prolonged.json"
 LENGTH_OPTIONS = ("trainer.max_steps", "trainer.max_epochs")
@@ -43,7 +41,6 @@ def check_length(
     config: Config,
     max_steps: int,
     stopped: str | None = None,
-    components: Files = (),
 ) -> None:
     """Raises ConfigError if a run cannot resume with this number of steps: it has taken as many, a
     callback has ended it (`stopped`, from summary.json), or it is one of a study, whose directory
@@ -54,7 +51,7 @@ def check_length(
             "trainer.max_steps",
             f"cannot change: the run in {run_dir} has ended, {stopped}",
             got=f"{max_steps:,}",
-            fix=_new_run(run_dir, max_steps, components),
+            fix="Start a new run from its weights, with init_from.",
         )
     found = newest(run_dir / "checkpoints")
     taken = found[1].global_step if found else 0
@@ -71,16 +68,6 @@ def check_length(
             got=run_dir,
             fix="Copy the directory to another name, and resume the copy.",
         )
-
-
-def _new_run(run_dir: Path, max_steps: int, components: Files) -> str:
-    """Returns the fix of a run that cannot be prolonged."""
-    try:
-        words = started_from(str(run_dir), [f"trainer.max_steps={max_steps}"])
-        line = train(*words, components=components)
-    except ConfigError:
-        return "Start a new run from its weights, with init_from."
-    return f"Start a new run from its weights: {line}."
 
 
 def changes(run_dir: Path) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = No
             stopped = (
                 None if results is None or summary.has_steps_left(results) else results["stopped"]
             )
-            prolonged.check_length(run_dir, saved, max_steps, stopped, components)
+            prolonged.check_length(run_dir, saved, max_steps, stopped)
         _note_server(config)
         return train_in_processes(config, Job(run_dir, components, max_steps=max_steps))
     except (Ended, ConfigError) as error:

@@ -15,7 +15,7 @@ from tasks.study import state, stopping
 from tasks.study.progress_table import ProgressTable
 from tasks.study.resolve import StudyPlan, resolve
 from tasks.study.wandb_group import logger_overrides, publish
-from xformer_kit.config.faults.machine import can_create
+from xformer_kit.config.faults.machine import why_not_created
 from xformer_kit.files.saved_files import check_stays_inside
 from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean
 from xformer_kit.study import study_node
@@ -41,7 +41,7 @@ def check_command_line(line: Any) -> None:
         ("name", "outputs/studies/" + line.study["name"]),
         ("runs", line.study["runs"]),
     ):
-        if not can_create(directory):
+        if why_not_created(directory):
             rule = "must name a directory that can be made"
             raise config_error(f"study.{option}", rule, line.study[option])
     # Otherwise Hydra creates an unused directory.

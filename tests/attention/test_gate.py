@@ -189,7 +189,7 @@ REFUSED = {
         " or projected."
     ),
     "attn.gate.name=element attn.gate.rank=0": (
-        "attn.gate.rank: must be at least 1 channel; got 0. null is one matrix instead of two."
+        "attn.gate.rank: must be at least 1 channel; got 0."
     ),
     "attn.gate.name=element attn.gate.middle=silu": (
         "attn.gate.middle: is applied between the two matrices of a gate of low rank, and without a"

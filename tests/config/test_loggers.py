@@ -107,8 +107,7 @@ def test_they_are_saved_checked_and_written_as_overrides_but_not_hashed():
         ),
         (
             "logger=wandb logger.tensorboard.tags=[a]",
-            "logger.tensorboard.tags: the logger tensorboard has no option 'tags'. Try"
-            " logger.wandb.tags.",
+            "logger.tensorboard.tags: logger 'tensorboard' has no option 'tags'.",
         ),
         (
             "logger=mlflow logger.tracking_uri=mlruns",

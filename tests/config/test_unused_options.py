@@ -12,7 +12,6 @@ A = "model.decoder.variants.a="
 MIXED = f"model.decoder.pattern=[a,base] {A}"
 NO_NETWORK, NO_ATTENTION = "no layer has a feed-forward network", "no layer has an attention"
 OTHERS = "no layer uses it, because each has its own"
-NO_BASE = "no layer uses it, because model.decoder.pattern never names base"
 REFUSED = {
     "model.decoder.layout=[attn] ffn.width=999": (
         f"ffn.width: {NO_NETWORK}; got 999. Leave it null."
@@ -37,23 +36,21 @@ REFUSED = {
     ),
     "model.decoder.layout=[ffn] kernel=reference": f"kernel: {NO_ATTENTION}. Leave it out.",
     f"model.decoder.pattern=[a] {A}{{position:none}} position.theta=5": (
-        f"position.theta: {NO_BASE}; got 5. Add base to model.decoder.pattern, or leave it 10000.0."
+        f"position.theta: {OTHERS}; got 5. Leave it 10000.0."
     ),
     f"model.decoder.pattern=[a] {A}{{attn:{{heads:2}}}} attn.heads=4": (
-        f"attn.heads: {NO_BASE}; got 4. Set model.decoder.variants.a.attn.heads, add base to"
-        " model.decoder.pattern, or leave it 8."
+        f"attn.heads: {OTHERS}; got 4. Leave it 8."
     ),
     # a pattern that nothing is left for
     f"model.layers=2 model.decoder.first=[a,a] {A}{{attn:{{heads:2}}}} attn.heads=4": (
-        f"attn.heads: {OTHERS}; got 4. Set model.decoder.variants.a.attn.heads, or leave it 8."
+        f"attn.heads: {OTHERS}; got 4. Leave it 8."
     ),
     (
         f"{SEQ2SEQ} model.encoder.pattern=[a] "
         f"model.encoder.variants.a={{attn:{{heads:2}}}} model.encoder.attn.heads=8"
     ): (
-        "model.encoder.attn.heads: no layer of the encoder uses it, because model.encoder.pattern"
-        " never names base; got 8. Set model.encoder.variants.a.attn.heads, add base to"
-        " model.encoder.pattern, or leave it out."
+        "model.encoder.attn.heads: no layer of the encoder uses it, because each has its own; got"
+        " 8. Leave it out."
     ),
     "attn=latent attn.kv_rank=8 model.decoder.attn=multi_head": (
         f"attn.kv_rank: {OTHERS}; got 8. Leave it null."
@@ -78,20 +75,12 @@ REFUSED = {
         " decoder's variant 'a'; got 2. Leave it out."
     ),
     f"{SEQ2SEQ} model.decoder.attn.heads=2 model.encoder.attn.heads=2 attn.heads=4": (
-        f"attn.heads: {OTHERS}; got 4. Set model.encoder.attn.heads, set model.decoder.attn.heads,"
-        " or leave it 8."
+        f"attn.heads: {OTHERS}; got 4. Leave it 8."
     ),
     f"model.decoder.pattern=[a] attn.heads=4 model.decoder.attn.heads=8 {A}{{attn:{{heads:2}}}}": (
-        (
-            f"attn.heads: {NO_BASE}; got 4. Set model.decoder.variants.a.attn.heads, add base to"
-            " model.decoder.pattern, or leave it 8."
-        ),
-        (
-            "model.decoder.attn.heads: no layer of the decoder uses it, because"
-            " model.decoder.pattern never names base; got 8. Set"
-            " model.decoder.variants.a.attn.heads, add base to model.decoder.pattern, or leave it"
-            " out."
-        ),
+        f"attn.heads: {OTHERS}; got 4. Leave it 8.",
+        "model.decoder.attn.heads: no layer of the decoder uses it, because each has its own; got"
+        " 8. Leave it out.",
     ),
     "placement=none model.decoder.layout=[{attn:{norm:layer}},ffn]": (
         "model.decoder.layout.attn.norm: no such sublayer has a norm; got 'layer'. Leave it out."

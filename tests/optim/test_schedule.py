@@ -132,7 +132,7 @@ def test_a_schedule_travels_to_a_worker(name):
         ({"name": "cosine", "warmup": -1}, "schedule.warmup: must be at least 0 steps; got -1."),
         (
             {"name": "linear", "final": 2},
-            "schedule.final: must be a fraction of optim.lr from 0 to 1; got 2. Try 0.1.",
+            "schedule.final: must be at most 1; got 2.",
         ),
         (
             {"name": "linear", "final": float("nan")},
@@ -141,7 +141,7 @@ def test_a_schedule_travels_to_a_worker(name):
         (
             {"name": "wsd", "decay": 0.0},
             (
-                "schedule.decay: must be a fraction of the run above 0 and up to 1; got 0.0. "
+                "schedule.decay: must be above 0 and at most 1; got 0.0. "
                 "Try 0.2, or schedule=constant."
             ),
         ),

@@ -214,7 +214,7 @@ def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
             (
                 ": rotary turns pairs of channels, so position.fraction * attn.head_dim must be an"
                 " even number of at least 2 channels; got 0.5 * 10, which is 5. Try"
-                " position.fraction=0.6."
+                " attn.head_dim=10 position.fraction=1."
             ),
         ),
         ({"fraction": 1.5}, ".fraction: must be above 0 and at most 1; got 1.5."),
@@ -247,15 +247,12 @@ def test_a_rotation_that_cannot_be_is_refused(node, sentence):
 
 
 def test_the_fraction_that_is_proposed_gives_an_even_number_of_channels():
-    """97 of 200 channels make no pairs; 98 do, and no fraction of tenths is 98 of 200."""
     wide = {"attn": {"name": "multi_head", "head_dim": 200}}
-    (sentence,) = messages(
-        faults(tiny_config(position={"name": "rotary", "fraction": 0.485}, **wide))
-    )
-    assert sentence.endswith("got 0.485 * 200, which is 97. Try position.fraction=0.49.")
-    assert (
-        messages(faults(tiny_config(position={"name": "rotary", "fraction": 0.49}, **wide))) == []
-    )
+    for fraction, of_channels in ((0.485, 97), (1.0, None)):
+        found = faults(tiny_config(position={"name": "rotary", "fraction": fraction}, **wide))
+        assert [f"which is {of_channels}. Try attn.head_dim=200" in m for m in messages(found)] == [
+            True
+        ] * (fraction < 1)
 
 
 def test_the_gain_of_longrope_worked_out():

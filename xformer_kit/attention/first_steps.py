@@ -7,7 +7,7 @@ from torch import Tensor
 
 from xformer_kit.attention.base import ATTENTIONS, Attention
 from xformer_kit.kernel import Kernel
-from xformer_kit.registry import Fault, in_range
+from xformer_kit.registry import Fault, above, in_range
 from xformer_kit.tensors.cache import KeyValueCache
 
 
@@ -111,8 +111,7 @@ class Dot(Unprojected):
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        if options.scale is not None and options.scale <= 0:
-            yield Fault("scale", "must be above 0", got=options.scale, fix="null is dim^-0.5.")
+        yield from above(options, "null is dim^-0.5.", scale=0)
 
     def forward(self, x, source, context, cache=None):
         position = context.position

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.registry import Fault, Registry
+from xformer_kit.registry import Fault, Registry, at_least
 from xformer_kit.tensors import Statement, Within, hidden, vector
 
 GateInput = Literal["input", "output", "both"]
@@ -123,13 +123,7 @@ class TokenGate(Gate):
 
     @classmethod
     def check(cls, options, context):
-        if options.rank is not None and options.rank < 1:
-            yield Fault(
-                "rank",
-                "must be at least 1 channel",
-                got=options.rank,
-                fix="null is one matrix instead of two.",
-            )
+        yield from at_least(options, "channel", rank=1)
         if options.rank is None and options.middle == "silu":
             yield Fault(
                 "middle",

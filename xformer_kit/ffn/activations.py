@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.nn.functional as F
@@ -42,32 +42,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "hardswish": F.hardswish,
     "logsigmoid": F.logsigmoid,
 }
-Activation = Literal[
-    "relu",
-    "relu2",
-    "gelu",
-    "gelu_tanh",
-    "gelu_quick",
-    "silu",
-    "tanh",
-    "sigmoid",
-    "mish",
-    "identity",
-    "star_relu",
-    "smelu",
-    "solu",
-    "elu",
-    "selu",
-    "celu",
-    "relu6",
-    "leaky_relu",
-    "softplus",
-    "softsign",
-    "softshrink",
-    "hardshrink",
-    "tanhshrink",
-    "hardtanh",
-    "hardsigmoid",
-    "hardswish",
-    "logsigmoid",
-]
+if TYPE_CHECKING:
+    Activation = str
+else:
+    Activation = Literal[tuple(ACTIVATIONS)]

@@ -80,8 +80,7 @@ def check_width(options, context):
             got=f"{options.multiple_of} and {options.width}",
             fix="Set one of them to null.",
         )
-    if options.expand is not None and options.expand <= 0:
-        yield Fault("expand", "must be above 0", got=options.expand)
+    yield from above(options, expand=0)
 
 
 class Scales(nn.ParameterList):

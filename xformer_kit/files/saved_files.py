@@ -11,11 +11,12 @@ import io
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from xformer_kit.registry import config_error
+from xformer_kit.registry.messages import one_line
 
 RESTORE_FIX = "Bring a copy of it back, or remove it."
 DIGITS = 18  # of a step; more do not fit into 64 bits
@@ -99,7 +100,7 @@ def read_object(
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError) as error:
-        raise config_error(path, f"cannot be read as JSON: {_reason(error)}", fix=fix) from None
+        raise config_error(path, f"cannot be read as JSON: {one_line(error)}", fix=fix) from None
     if not isinstance(found, dict):
         raise config_error(path, "must be a JSON object", type(found).__name__, fix)
     if missing := [key for key in needs if key not in found]:
@@ -131,14 +132,12 @@ def read_table(path: Path, every_step: bool = False) -> Table:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, csv.Error) as error:
-        raise config_error(path, f"cannot be read: {_reason(error)}", fix=RESTORE_FIX) from None
-    for number, step in _no_steps(columns, rows) if every_step else ():
-        raise config_error(
-            f"{path}, row {number}",
-            f"the step must be a whole number of at most {DIGITS} digits",
-            repr(step[:MAX_CELL]),
-            RESTORE_FIX,
-        )
+        raise config_error(path, f"cannot be read: {one_line(error)}", fix=RESTORE_FIX) from None
+    for number, row in enumerate(rows, start=2) if every_step and "step" in columns else ():
+        step = row[columns.index("step")] if len(row) == len(columns) else ""
+        if step and not _is_step(step):
+            rule = f"the step must be a whole number of at most {DIGITS} digits"
+            raise config_error(f"{path}, row {number}", rule, repr(step[:MAX_CELL]), RESTORE_FIX)
     return columns, _with_step(columns, rows)
 
 
@@ -166,7 +165,7 @@ def read_columns(path: Path) -> dict[str, tuple[list[int], list[float]]]:
             found[name] = [step for step, _ in known], [float(text) for _, text in known]
         except ValueError as error:
             raise config_error(
-                path, f"{name} must be numbers: {_reason(error)}", fix=RESTORE_FIX
+                path, f"{name} must be numbers: {one_line(error)}", fix=RESTORE_FIX
             ) from None
     return found
 
@@ -176,16 +175,6 @@ def _with_step(columns: list[str], rows: list[list[str]]) -> list[list[str]]:
         return []
     step, width = columns.index("step"), len(columns)
     return [row for row in rows if len(row) == width and _is_step(row[step])]
-
-
-def _no_steps(columns: list[str], rows: list[list[str]]) -> Iterator[tuple[int, str]]:
-    """Yields (row number, step) of each step that is no number; the header is row 1."""
-    if "step" not in columns:
-        return
-    step, width = columns.index("step"), len(columns)
-    for number, row in enumerate(rows, start=2):
-        if len(row) == width and row[step] and not _is_step(row[step]):
-            yield number, row[step]
 
 
 def _is_step(text: str) -> bool:
@@ -198,10 +187,3 @@ def _row(line: bytes) -> list[str] | None:
         return next(csv.reader([line.decode("utf-8")]), [])
     except (ValueError, csv.Error):
         return None
-
-
-def _reason(error: Exception) -> str:
-    """Returns the first line of an error's text; of an OSError its strerror."""
-    text = getattr(error, "strerror", None) or str(error)
-    text = text.partition("; use sys.set_int_max_str_digits()")[0]
-    return text.splitlines()[0].rstrip(".") if text else type(error).__name__

@@ -16,7 +16,7 @@ from xformer_kit.objective import (
     prefix_fault,
 )
 from xformer_kit.objective.cross_entropy import CrossEntropy, States, labelled
-from xformer_kit.registry import Fault, at_least
+from xformer_kit.registry import at_least, at_most
 from xformer_kit.tensors.tokens import Tokens
 
 START, END = "<s>", "</s>"
@@ -98,13 +98,7 @@ class Seq2Seq(SourceTarget):
     def check(cls, options, context):
         yield from super().check(options, context)
         yield from at_least(options, decoded=0, beam=1)
-        if (options.beam or 0) > 1000:
-            yield Fault(
-                "beam",
-                "must be at most 1,000, each of which is a text to read",
-                got=f"{options.beam:,}",
-                fix="Try 4 to 10.",
-            )
+        yield from at_most(options, beam=1000)
 
     def example(self, example: Example, draw: torch.Generator) -> Example:
         """{source, target} without special tokens -> {source, target}, or {tokens, tokens.prefix,

@@ -104,6 +104,9 @@ class TextHead(Objective):
         ids = blank_ids(rows, length, device)
         return {"tokens": Tokens(ids=ids), "labels": ids[:, :1]}
 
+    def loss(self, model: Any, batch: Batch) -> Loss:
+        return self.loss_and_predictions(model, batch)[0]
+
     def head_outputs(self, model: Any, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the outputs (b, outputs) in fp32 and the model's report."""
         hidden, report = model.hidden(batch["tokens"])
@@ -189,9 +192,6 @@ class Classification(TextHead):
     def num_classes(self, model: Any) -> int:
         return len(self.names)
 
-    def loss(self, model: Any, batch: Batch) -> Loss:
-        return self.loss_and_predictions(model, batch)[0]
-
     def loss_and_predictions(self, model: Any, batch: Batch) -> tuple[Loss, Predictions]:
         (logits, report), target = self.head_outputs(model, batch), batch["labels"][:, 0]
         smoothing = self.label_smoothing if model.training else 0.0
@@ -223,9 +223,6 @@ class Regression(TextHead):
 
     def predicted_labels(self, outputs: Tensor) -> list[tuple[str, float | None]]:
         return [(f"{outputs.item():.6g}", None)]
-
-    def loss(self, model: Any, batch: Batch) -> Loss:
-        return self.loss_and_predictions(model, batch)[0]
 
     def loss_and_predictions(self, model: Any, batch: Batch) -> tuple[Loss, Predictions]:
         outputs, report = self.head_outputs(model, batch)

@@ -1,13 +1,12 @@
 """Optimizers and their parameter groups."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
-from xformer_kit.registry import Context, Fault, Options, Registry
+from xformer_kit.registry import Context, Fault, Options, Registry, above, at_least
 from xformer_kit.tensors import canonical, parameter_table
 
 OPTIMIZERS = Registry("optim", caller_arguments=("model", "fused"), base=torch.optim.Optimizer)
@@ -70,17 +69,9 @@ class AdamW(torch.optim.AdamW):
 
     @classmethod
     def check(cls, options: Options, context: Context) -> Iterator[Fault]:
-        for name, example in (("lr", "1e-3"), ("eps", "1e-8")):
-            value = getattr(options, name)
-            if not 0 < value < math.inf:
-                yield Fault(name, "must be above 0 and finite", got=value, fix=f"Try {example}.")
-        if not 0 <= options.weight_decay < math.inf:
-            yield Fault(
-                "weight_decay",
-                "must be at least 0 and finite",
-                got=options.weight_decay,
-                fix="Try 0.1.",
-            )
+        yield from above(options, "Try 1e-3.", lr=0)
+        yield from above(options, "Try 1e-8.", eps=0)
+        yield from at_least(options, weight_decay=0)
         for i, beta in enumerate(options.betas):
             if not 0 <= beta < 1:
                 yield Fault(

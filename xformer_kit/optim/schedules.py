@@ -15,7 +15,8 @@ as long as the run or longer would never reach the peak: it takes a tenth of the
 import math
 from collections.abc import Iterator
 
-from xformer_kit.registry import Context, Fault, Options, Registry, at_least
+from xformer_kit.registry import Context, Fault, Options, Registry, at_least, at_most
+from xformer_kit.registry.messages import in_open_range
 
 
 def shortened(warmup: int, max_steps: int) -> int:
@@ -52,13 +53,8 @@ class Schedule:
     @classmethod
     def check(cls, options: Options, context: Context) -> Iterator[Fault]:
         yield from at_least(options, "steps", warmup=0)
-        if options.final is not None and not 0 <= options.final <= 1:
-            yield Fault(
-                "final",
-                "must be a fraction of optim.lr from 0 to 1",
-                got=options.final,
-                fix="Try 0.1.",
-            )
+        yield from at_least(options, final=0)
+        yield from at_most(options, final=1)
 
 
 SCHEDULES = Registry("schedule", caller_arguments=("max_steps",), base=Schedule)
@@ -144,9 +140,8 @@ class WarmupStableDecay(Schedule):
     @classmethod
     def check(cls, options: Options, context: Context) -> Iterator[Fault]:
         yield from super().check(options, context)
-        if not 0 < options.decay <= 1:
-            rule = "must be a fraction of the run above 0 and up to 1"
-            yield Fault("decay", rule, got=options.decay, fix="Try 0.2, or schedule=constant.")
+        fix = "Try 0.2, or schedule=constant."
+        yield from in_open_range(options, fix, closed=True, decay=(0, 1))
 
 
 @SCHEDULES.register("inverse_sqrt", also_called=("inverse_square_root", "rsqrt"), similar=("noam",))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.registry import Context, Fault, Options, Registry
+from xformer_kit.registry import Context, Fault, Options, Registry, above
 from xformer_kit.registry.traits import PositionTraits
 from xformer_kit.tensors.tokens import AttentionContext, Tokens, scaled_products
 
@@ -138,8 +138,7 @@ class SinusoidPosition(Position):
 
     @classmethod
     def check(cls, options: Options, context: Context) -> Iterator[Fault]:
-        if options.theta <= 0:
-            yield Fault("theta", "must be above 0 tokens", got=options.theta)
+        yield from above(options, theta=0)
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:

@@ -1,6 +1,5 @@
 """Rotary position: rotations of queries and keys."""
 
-import math
 from collections.abc import Iterator
 from itertools import chain
 from typing import Literal, NamedTuple
@@ -17,8 +16,8 @@ from xformer_kit.registry import (
     Options,
     above,
     at_least,
-    nearest_values,
 )
+from xformer_kit.registry.messages import in_open_range
 from xformer_kit.tensors.tokens import Tokens
 
 Table = tuple[Tensor, Tensor]
@@ -111,8 +110,7 @@ class Rotary(Position):
     def check(cls, options, context):
         yield from above(options, theta=0)
         yield from at_least(options, "head", rotated_heads=1)
-        if not 0 < options.fraction <= 1:
-            yield Fault("fraction", "must be above 0 and at most 1", got=options.fraction)
+        yield from in_open_range(options, "", closed=True, fraction=(0, 1))
 
     @classmethod
     def cannot(cls, options, context):
@@ -143,19 +141,10 @@ class Rotary(Position):
     @staticmethod
     def _head_faults(options: Options, attn: AttentionTraits) -> Iterator[Fault]:
         """The faults of `rotated_heads`."""
-        rotated, heads, keys = options.rotated_heads, attn.heads, attn.kv_heads
-        if rotated is None or (rotated <= heads and rotated * keys % heads == 0):
-            return
-        rule, choices = "must be at most attn.heads", str(heads // 2 or 1)
-        if heads != keys:
-            group = heads // keys
-            rule = (
-                f"must be a multiple of the {group} query heads that share a key, which is rotated"
-                " for all of them or for none, and at most attn.heads"
-            )
-            choices = nearest_values(rotated, [*range(group, heads + 1, group)])
-        got = f"{rotated} and {heads}"
-        yield Fault("rotated_heads", rule, got, f"Try {choices}, or null.")
+        rotated, heads, group = options.rotated_heads, attn.heads, attn.heads // attn.kv_heads
+        if rotated is not None and (rotated > heads or rotated % group):
+            rule = f"must be at most attn.heads, and a multiple of the {group} that share a key"
+            yield Fault("rotated_heads", rule, f"{rotated} and {heads}", f"Try {group}, or null.")
 
     def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> RotaryTables:
         table = self._table(query)
@@ -217,16 +206,11 @@ def odd_channel_fault(context: Context, fraction: float = 1.0) -> Iterator[Fault
             fix=f"Try {width}={next_even}, or position=none.",
         )
         return
-    wanted = rotated_channels + 2 - rotated_channels % 2
-    shares = (math.ceil(wanted / head_dim * 10**digits) / 10**digits for digits in range(1, 9))
-    fix = next(
-        (f"position.fraction={x:g}" for x in shares if int(head_dim * x) == wanted and x <= 1), None
-    )
     yield Fault(
         "",
         f"{reason} position.fraction * {width} must be an even number of at least 2 channels",
         got=f"{fraction} * {head_dim}, which is {rotated_channels}",
-        fix=f"Try {fix or f'{width}={next_even} position.fraction=1'}.",
+        fix=f"Try {width}={next_even} position.fraction=1.",
     )
 
 

@@ -1,6 +1,5 @@
 """The registry of components, the options of each, and the faults of a config."""
 
-from xformer_kit.registry.checking import with_default
 from xformer_kit.registry.component_mapping import complete_mapping, mapping_faults
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.entries import Broken, Option
@@ -87,6 +86,5 @@ __all__ = [
     "type_phrase",
     "unknown_option",
     "whole_number",
-    "with_default",
     "with_own_names",
 ]

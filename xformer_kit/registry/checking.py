@@ -48,7 +48,7 @@ def node_faults(
     options, invalid = registry.options(name), set(invalid)
     for key in node:
         if key != "name" and key not in options:
-            places = dict(elsewhere()) if elsewhere else _enclosing_options(context, path)
+            places = dict(elsewhere()) if elsewhere else {}
             places |= _other_components(registry, name, path)
             places |= _nested_options(registry, node, path)
             own = [*options, *other_keys]
@@ -103,34 +103,13 @@ def with_default(fault: Fault, default: Any) -> Fault:
     return dataclasses.replace(fault, fix=f"Try {text}.")
 
 
-def with_needed(registry: "Registry", name: str) -> str:
-    """Returns the options that a component needs, for the end of a question about it."""
-    options = registry.defaults(name) if name in registry.loaded else {}
-    needed = [option for option, value in options.items() if value == REQUIRED]
-    return f" with its option {' and '.join(needed)}" if needed else ""
-
-
 def _nested_options(registry: "Registry", node: Node, path: str) -> dict[str, list[str]]:
-    """Returns {option: paths} of the components nested in a node: those of the chosen ones by their
-    own names, softcap, and those of all with their kind before it, gate_rank.
-    """
-    name = node["name"]
-    found = {
-        f"{inner.kind}_{word}": [f"{path}.{option}.{word}"]
-        for option, inner in registry.inner(name).items()
-        for component in inner
-        for word in inner.options(component)
-    }
+    """Returns {option: paths} of the components nested in a node."""
+    found: dict[str, list[str]] = {}
     with suppress(ConfigError):  # a nested component that is unknown has its own fault
         for option, inner, inside in registry.nested(registry.complete(node)):
             found |= {word: [f"{path}.{option}.{word}"] for word in inner.options(inside["name"])}
     return found
-
-
-def _enclosing_options(context: Context, path: str) -> dict[str, list[str]]:
-    """Returns {option: paths} of the component that this one is an option of."""
-    outer = path.rpartition(".")[0]
-    return {key: [f"{outer}.{key}"] for key in (context.outer.node if context.outer else ())}
 
 
 def _other_components(registry: "Registry", name: str, path: str) -> dict[str, list[str]]:

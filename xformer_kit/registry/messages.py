@@ -209,7 +209,7 @@ def one_line(error: BaseException, limit: int = 200) -> str:
     """Returns the text of an error on one line, or the name of its type if it has none. That on a
     number of thousands of digits, with advice to programmers, is replaced.
     """
-    text = str(error)
+    text = str(getattr(error, "strerror", None) or error)
     if "sys.set_int_max_str_digits()" in text:
         text = f"it has a number of more than {sys.get_int_max_str_digits():,} digits"
     return " ".join(text.split())[:limit].rstrip(".") or type(error).__name__

@@ -167,15 +167,13 @@ def _is_plain(annotation: Any, value: Any) -> bool:
 
 
 def _other_type(annotation: Any, value: Any, path: str, context: "Context") -> Fault:
-    """The fault of a value of another type; the fix is its list, or its whole number, if that is
-    what fits.
+    """The fault of a value of another type; the fix is its list, if that fits, or the nearest of
+    the choices.
     """
     fix = ""
     for other in (annotation, *get_args(annotation)):
         if get_origin(other) in (list, tuple) and not any(mismatch(other, [value], path, context)):
             fix = f"Try [{value if isinstance(value, str) else format_value(value)}]."
-        if other is int and isinstance(value, float) and value.is_integer():
-            fix = f"Try {int(value)}."
         if get_origin(other) is Literal and isinstance(value, str) and not fix:
             close = get_close_matches(value, map(str, get_args(other)), n=1)
             fix = f"Try {close[0]}." if close else ""

@@ -10,13 +10,12 @@ time the component is needed.
 """
 
 import importlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from xformer_kit.registry.checking import node_faults, with_needed
+from xformer_kit.registry.checking import node_faults
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.entries import Broken, InnerNode, Option
 from xformer_kit.registry.fault import ConfigError, Fault, Faults, config_error, format_value
@@ -332,7 +331,7 @@ class Registry(Node):
         if own is not None and name in self.aliases:
             return Fault("", f"'{name}' is called '{own}' here")
         near = own or self._similar(str(name))
-        meant = f"Did you mean '{near}'{with_needed(self, near)}? " if near else ""
+        meant = f"Did you mean '{near}'? " if near else ""
         fix = f"{meant}Known: {', '.join(sorted(self))}."
         return Fault("", f"no {self.kind} is called {format_value(name)}", fix=fix)
 
@@ -347,13 +346,8 @@ class Registry(Node):
 
     def _similar(self, name: str) -> str | None:
         """Returns the name that a config may use, a component's own or another one of it, that is
-        most similar to an unknown name; first that of the first words of a longer name:
-        rotary_embedding, RotaryEmbedding.
+        most similar to an unknown name.
         """
-        words = _letters(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)).split("_")
-        shorter = ("_".join(words[:count]) for count in range(len(words) - 1, 0, -1))
-        if first := next(filter(None, map(self.find_name, shorter)), None):
-            return first
         found = nearest(name, [*sorted(self), *self.also_called])
         return found if found in self or found in self.aliases else self.also_called.get(found)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from xformer_kit.text.printable import is_number
 from xformer_kit.text.user_path import user_path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -56,7 +57,8 @@ def value(text: str) -> str:
     """Returns a text in Hydra's grammar: in quotes if it would be parsed as something else, and
     with \\${ for ${, which would be an interpolation.
     """
-    return text if PLAIN.fullmatch(text) and not _is_constant(text) else quoted(text)
+    is_constant = is_number(text) or text.lower() in ("null", "true", "false")
+    return text if PLAIN.fullmatch(text) and not is_constant else quoted(text)
 
 
 def quoted(text: str) -> str:
@@ -82,15 +84,6 @@ def override_text(item: Any) -> str:
     if item is None or isinstance(item, bool):
         return {None: "null", True: "true", False: "false"}[item]
     return value(item) if isinstance(item, str) else str(item)
-
-
-def _is_constant(path: str) -> bool:
-    """Whether Hydra parses it as a number, null or a boolean."""
-    try:
-        float(path)
-    except ValueError:
-        return path.lower() in ("null", "true", "false")
-    return True
 
 
 def _short_path(file: str | Path) -> str:

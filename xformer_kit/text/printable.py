@@ -23,7 +23,7 @@ def cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = value.replace("\r\n", "\n").replace("\r", "\n")
-    return f"'{text}" if text.startswith(FORMULA) and not _is_number(text) else text
+    return f"'{text}" if text.startswith(FORMULA) and not is_number(text) else text
 
 
 def text_of(cell: str) -> str:
@@ -31,7 +31,8 @@ def text_of(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether Python reads a text as a number."""
     try:
         float(text)
     except ValueError:

@@ -61,14 +61,15 @@ def test_a_run_ends_when_the_metric_has_not_improved(begin, capsys, metric, min_
     step = last_step(values, 3, min_delta)
     assert code == 0 and step == max(values) == results(folder)["steps"] < 40
     stopped = results(folder)["stopped"]
-    change = f" by more than {min_delta}" if min_delta else ""
     best = min(value for at, value in values.items() if at < step)
     if not min_delta:
         assert stopped == (
-            f"stopped by callbacks.early_stopping at step {step} of 40 ({metric} did not improve in"
-            f" 3 validations; its best is {best:.4f})"
+            f"stopped by callbacks.early_stopping at step {step} of 40 (Monitored metric {metric}"
+            f" did not improve in the last 3 records. Best score: {best:.3f}.)"
         )
-    assert f"({metric} did not improve{change} in 3 validations; its best is " in stopped
+    assert f"({metric} did not improve in the last 3 records. Best score: " in stopped.replace(
+        "Monitored metric ", ""
+    )
     assert stopped[:60] in capsys.readouterr().out
     assert checkpoints.read(folder / "checkpoints" / "last.ckpt").global_step == step
     if metric != "train/loss":

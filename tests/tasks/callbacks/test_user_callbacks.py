@@ -165,7 +165,7 @@ def test_early_stopping_ends_the_run(config, mine, tmp_path, more, capsys):
     rows = list(csv.DictReader((folder / "metrics.csv").open(newline="")))
     assert facts["steps"] == last.global_step == int(rows[-1]["step"]) < 20
     stopped = f"stopped by callbacks.early at step {facts['steps']} of 21"
-    assert facts["stopped"].startswith(f"{stopped} (val/loss did not improve")
+    assert facts["stopped"].startswith(f"{stopped} (Monitored metric val/loss did not improve")
     assert stopped in capsys.readouterr().out
     assert float(rows[-1]["val/loss"]) == pytest.approx(facts["val/loss"], rel=1e-8)
     assert (last.average is not None) == bool(more)

@@ -249,9 +249,9 @@ def test_unknown_words_are_named_once_with_their_lines(of_words, capsys, tokeniz
     files, right = ["--input", f"{folder}/in.txt"], ["--reference", f"{folder}/right.txt"]
     sources = (
         "--input: the run has not learned 'zebra' (line 2), 'yak' (line 2), '1' (line 4), '2'"
-        f" (line 4), '3' (line 4) and 1 more, which are read as {unknown}.\n"
+        f" (line 4), '3' (line 4), ...; they are read as {unknown}.\n"
     )
-    answers = f"--reference: the run has not learned 'wolf' (line 2), which is read as {unknown}.\n"
+    answers = f"--reference: the run has not learned 'wolf' (line 2); they are read as {unknown}.\n"
     capsys.readouterr()
     for words, said in (
         (["generate", *files], sources),
@@ -259,7 +259,7 @@ def test_unknown_words_are_named_once_with_their_lines(of_words, capsys, tokeniz
         (["score", *files, *right], sources + answers),
         (
             ["generate", "--prompt", "a zebra"],
-            f"--prompt: the run has not learned 'zebra', which is read as {unknown}.\n",
+            f"--prompt: the run has not learned 'zebra' (line 1); they are read as {unknown}.\n",
         ),
         (["generate", "--prompt", "a i"], ""),
     ):

@@ -56,5 +56,5 @@ def test_a_live_bar_states_what_runs_before_the_first_step():
     bar = Bar(10, live=True, first="first step, with compilation")
     assert bar.progress.tasks[0].fields["left"] == "first step, with compilation"
     bar.show(1, 2.0, 100.0, 9.0)
-    assert bar.progress.tasks[0].fields["left"] == "0:09 left"
+    assert bar.progress.tasks[0].fields["left"] == "0:00:09 left"
     bar.close()

@@ -26,7 +26,7 @@ def test_frozen_parameters_do_not_change_and_have_no_optimizer_state(begin, conf
     words = [FREEZE, "ema.decay=0.9", "optim.weight_decay=0.5", f"extra={extra}"]
     code, run = begin("run", *words, "trainer.max_steps=2", "trainer.val_every=null")
     assert code == 0
-    assert "frozen, the embedding and the head, which share a weight)" in capsys.readouterr().err
+    assert " frozen)" in capsys.readouterr().err
     saved = state(run)
     size = saved["state_dict"]["embed.weight"].shape[0]
     start = build(config(*words), vocab_size=256).state_dict()

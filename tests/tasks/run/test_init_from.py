@@ -144,16 +144,6 @@ HUB = (
 )
 
 
-def test_a_place_in_a_run_is_answered_with_the_run(tmp_path):
-    for name in ("config.yaml", "tokenizer.json"):
-        (tmp_path / name).touch()
-    (tmp_path / "checkpoints").mkdir()
-    for place in ("config.yaml", "checkpoints"):
-        with pytest.raises(ConfigError) as error:
-            preflight([f"init_from={tmp_path / place}"])
-        assert str(error.value).endswith(f"Try {tmp_path}.")
-
-
 def test_a_directory_without_one_of_the_files_is_no_run(tmp_path):
     files = ("config.yaml", "tokenizer.json", "checkpoints/last.ckpt")
     for count, found in enumerate(itertools.product([False, True], repeat=3)):

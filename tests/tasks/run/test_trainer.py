@@ -37,7 +37,7 @@ def test_the_defaults_have_no_fault():
         ({"devices": 0}, "trainer.devices: must be at least 1, or -1 for all; got 0."),
         (
             {"deviecs": 2},
-            "trainer.deviecs: the trainer has no option 'deviecs'. Did you mean 'devices'?",
+            "trainer.deviecs: the config has no such key. Did you mean 'devices'?",
         ),
         (
             {"max_steps": None},

@@ -31,7 +31,7 @@ def run_faults(config: Node, here: bool = True) -> Faults:
     )
     if not here:
         return
-    if data.get("cache") is not None and not can_create(data["cache"]):
+    if data.get("cache") is not None and why_not_created(data["cache"]):
         yield Fault(
             "data.cache",
             "must be a directory that can be made",
@@ -133,11 +133,6 @@ def _batch_faults(trainer: Node, batch_size: int | None) -> Faults:
             micro_batch_size(batch_size, 1 if accumulate == "auto" else accumulate, count)
         except ConfigError as error:
             yield from error.faults
-
-
-def can_create(directory: str) -> bool:
-    """Whether a directory exists and is writable, or can be created."""
-    return why_not_created(directory) is None
 
 
 def why_not_created(directory: str) -> str | None:

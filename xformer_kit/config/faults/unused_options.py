@@ -51,58 +51,15 @@ def unused_option_faults(
     `cannot`.
     """
     yield from _unused_layout_faults(config, plans)
-    for option in find_unused(config, option_places(config, plans, refused)):
-        path = "" if option.key == "name" else option.key.removesuffix(".name")
-        fault = option.reason or _no_layer_fault(config, plans, option)
-        yield replace(fault, path=path).at(option.place.path)
-
-
-def _no_layer_fault(config: Node, plans: Sequence[StackPlan], option: UnusedOption) -> Fault:
-    """Returns the fault of an option that no layer takes from its place."""
-    place, key, (value, default), _ = option
-    patterns = _patterns_without_base(config, place, plans)
-    fixes = [f"set {path}" for path in _overriding_paths(place, key, plans)]
-    fixes += [f"add base to {pattern}" for pattern in patterns]
-    # A shared component always has the option, a difference need not.
-    last = f"leave it {format_value(default)}" if place.path == place.kind else "leave it out"
-    fix = f"{', '.join(fixes)}, or {last}" if fixes else last
-    rule = _unused_rule(place)
-    if patterns:
-        names = "name" if len(patterns) > 1 else "names"
-        rule = f"no {place.layers} uses it, because {' and '.join(patterns)} never {names} base"
-    return Fault("", rule, got=format_value(value), fix=f"{fix[0].upper()}{fix[1:]}.")
-
-
-def _plans_of(place: Place, plans: Sequence[StackPlan]) -> list[StackPlan]:
-    """Returns the stacks that a place applies to: all, or the one in its path."""
-    return [
-        plan
-        for plan in plans
-        if place.path == place.kind or place.path.startswith(f"model.{plan.name}.")
-    ]
-
-
-def _patterns_without_base(config: Node, place: Place, plans: Sequence[StackPlan]) -> list[str]:
-    """Returns the paths of the patterns because of which no layer uses a shared component or a
-    stack's: they do not name base. Empty if the pattern of one of the stacks does.
-    """
-    if not place.components or ".variants." in place.path or ".layout." in place.path:
-        return []
-    patterns = {
-        f"model.{plan.name}.pattern": (config["model"][plan.name] or {}).get("pattern")
-        for plan in _plans_of(place, plans)
-    }
-    if any(not pattern or "base" in pattern for pattern in patterns.values()):
-        return []
-    return list(patterns)
-
-
-def _overriding_paths(place: Place, key: str, plans: Sequence[StackPlan]) -> list[str]:
-    """Returns the paths, of a stack or of variants, that set this option for the layers."""
-    option = f"{place.kind}.{key}"
-    blocks = (block for plan in _plans_of(place, plans) for block in plan.blocks)
-    paths = dict.fromkeys(block.provenance.get(option) for block in blocks)
-    return [f"{path}.{key}" for path in paths if path not in (None, place.path)]
+    for place, key, (value, default), reason in find_unused(
+        config, option_places(config, plans, refused)
+    ):
+        # A shared component always has the option, a difference need not.
+        last = f"it {format_value(default)}" if place.path == place.kind else "it out"
+        rule, got = _unused_rule(place), format_value(value)
+        fault = reason or Fault("", rule, got=got, fix=f"Leave {last}.")
+        path = "" if key == "name" else key.removesuffix(".name")
+        yield replace(fault, path=path).at(place.path)
 
 
 def _unused_layout_faults(config: Node, plans: Sequence[StackPlan]) -> Faults:

@@ -18,7 +18,6 @@ from xformer_kit.registry import (
     Node,
     Options,
     Registry,
-    alternatives,
     complete_mapping,
     mapping_faults,
     suggestion,
@@ -187,37 +186,13 @@ def _options(name: str, shared: Node, own: Node) -> Any:
     return complete_mapping(LOGGERS, {name: {**of_all, **options}})[name]
 
 
-def _of_another(node: Node) -> list[tuple[str, str, list[str]]]:
-    """Returns (logger, option, other loggers of the node that have it) of each option that the
-    logger itself does not have.
-    """
-    has = {name: LOGGERS.options(name) for name in node if name in LOGGERS}
-    found = []
-    for name in has:
-        for option in node[name] if isinstance(node[name], Mapping) else ():
-            others = [other for other in has if option in has[other]]
-            if others and option not in has[name]:
-                found.append((name, option, others))
-    return found
-
-
 def logger_faults(node: Any, context: Context, elsewhere: Any = None) -> Faults:
     """Yields the faults of the node `logger`."""
     if not isinstance(node, Mapping) or "name" in node or not node:
-        name = node.get("name") if isinstance(node, Mapping) else None
-        if isinstance(name, str) and name not in LOGGERS and not LOGGERS.has_similar(name):
-            fix = f"Known: {', '.join(LOGGERS)}. Try name={name} for the name of the run."
-            yield Fault("logger.name", "no logger has this name", name, fix)
-            return
         yield from LOGGERS.faults(node, "logger", context, elsewhere=elsewhere)
         return
     names = [key for key, options in node.items() if isinstance(options, Mapping) or key in LOGGERS]
     own = {name: node[name] for name in names}
-    for name, option, others in _of_another(own):
-        own[name] = {key: value for key, value in own[name].items() if key != option}
-        rule = f"the logger {name} has no option '{option}'"
-        fix = f"Try {alternatives(f'logger.{other}.{option}' for other in others)}."
-        yield Fault(f"logger.{name}.{option}", rule, fix=fix)
     yield from mapping_faults(LOGGERS, own, "logger", context)
     options = {option for name in names if name in LOGGERS for option in LOGGERS.options(name)}
     for key in node.keys() - set(names):

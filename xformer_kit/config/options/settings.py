@@ -28,8 +28,7 @@ class TopLevelSettings:
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, seed=0)
-        if options.seed >= 2**63:
-            yield Fault("seed", "must be below 2^63", got=options.seed)
+        yield from at_most(options, seed=2**63 - 1)
 
 
 @SETTINGS.register("model")

@@ -7,7 +7,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -17,7 +17,6 @@ from xformer_kit.registry import (
     Fault,
     Faults,
     Node,
-    Option,
     Options,
     Registry,
     above,
@@ -25,14 +24,12 @@ from xformer_kit.registry import (
     at_least,
     at_most,
     format_value,
-    mismatch,
+    independent_check,
     other_option,
-    suggestion,
-    with_default,
 )
 from xformer_kit.registry.other_libraries import REACHED
 
-TRAINER = Registry("trainer")
+TRAINER = Registry("settings", group="trainer")
 MAX_STEPS = 10**12  # more overflow counters of examples
 
 
@@ -96,8 +93,17 @@ class LightningOptions:
     detect_anomaly: bool = False  # autograd's anomaly detection
 
 
-OURS, LIGHTNING = TRAINER.options("ours"), TRAINER.options("lightning")
-OPTIONS: dict[str, Option] = LIGHTNING | OURS
+@TRAINER.register("all")
+@dataclass(frozen=True)
+class TrainerOptions(OwnTrainerOptions, LightningOptions):
+    """All options of the trainer."""
+
+    @classmethod
+    def check(cls, options: Options, context: Context) -> Faults:
+        return _out_of_range(options)
+
+
+OURS, LIGHTNING, OPTIONS = (TRAINER.options(name) for name in ("ours", "lightning", "all"))
 
 _STEPS = ("trainer.val_every", "Set that instead; it is a number of optimizer steps.")
 # Lightning's other keywords -> (what decides it here, the fix if it is not `other_option`'s)
@@ -149,46 +155,25 @@ def seconds(limit: str | Node | None) -> float | None:
 
 def faults(node: Any) -> Faults:
     """Yields every fault of a trainer node."""
-    if isinstance(node, Mapping):
-        yield from (fault.at("trainer") for fault in _faults(node))
-    else:
-        yield Fault(
-            "trainer",
-            "must hold the trainer's options",
-            got=format_value(node),
-            fix="Try trainer=default.",
-        )
+    if not isinstance(node, Mapping):
+        rule, fix = "must be a mapping of options", "Try trainer=default."
+        yield Fault("trainer", rule, got=format_value(node), fix=fix)
+        return
+    replaced = {key: value for key, value in node.items() if key in REPLACED or key == "name"}
+    for key, value in replaced.items():
+        decided_by, fix = REPLACED.get(key, ("name", ""))
+        other = other_option(key, value)
+        fix = fix or (other.fix if other else "")
+        rule = f"is decided by {decided_by} here"
+        yield Fault(f"trainer.{key}", rule, format_value(value), fix)
+    own = {key: value for key, value in node.items() if key not in replaced}
+    yield from TRAINER.faults({"name": "all"} | own, "trainer", Context())
 
 
-def _faults(node: Node) -> Faults:
-    """Yields the faults of the options, with paths inside the node."""
-    valid, context = {}, Context()
-    for key, value in node.items():
-        if key in REPLACED:
-            decided_by, fix = REPLACED[key]
-            known = other_option(key, value)
-            fix = fix or (known.fix if known else "")
-            if key == "logger" and (name := "none" if value is False else str(value)) in LOGGERS:
-                fix = f"Try logger={name}."
-            yield Fault(key, f"is decided by {decided_by} here", format_value(value), fix)
-        elif key not in OPTIONS and (
-            fault := other_option(f"trainer.{key}", value) or other_option(key, value)
-        ):
-            yield replace(fault, path=key)
-        elif key not in OPTIONS:
-            yield Fault(
-                key, f"the trainer has no option '{key}'", fix=suggestion(key, sorted(OPTIONS))
-            )
-        elif found := list(mismatch(OPTIONS[key].type, value, key, context)):
-            yield from (with_default(fault, OPTIONS[key].default) for fault in found)
-        else:
-            valid[key] = value
-    yield from _out_of_range(valid)
-
-
-def _out_of_range(node: Node) -> Faults:
+@independent_check
+def _out_of_range(options: Options) -> Faults:
     """Yields the faults of options with valid types whose values are out of range."""
-    numbers = Options(**{k: v for k, v in node.items() if isinstance(v, (int, float))})
+    numbers = Options(**{k: v for k, v in options.node.items() if isinstance(v, (int, float))})
     yield from at_least(
         numbers,
         max_steps=1,
@@ -215,11 +200,11 @@ def _out_of_range(node: Node) -> Faults:
                 got=value,
                 fix="Give a whole number to count batches.",
             )
-    if "max_steps" in node and node["max_steps"] is None and node.get("max_epochs") is None:
+    if options.max_steps is None and options.max_epochs is None:
         rule, fix = "must be given where max_epochs is not", "Try trainer.max_steps=2000."
         yield Fault("max_steps", rule, got="null and null", fix=fix)
-    yield from _devices(node.get("devices", 1))
-    limit = node.get("max_time")
+    yield from _devices(options.devices)
+    limit = options.max_time
     try:
         if limit is not None and not (seconds(limit) or 0) > 0:
             yield Fault("max_time", "must be above 0", got=format_value(limit), fix=unlimited)

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from xformer_kit.registry import Node
+from xformer_kit.registry import Node, format_value
 
 
 def flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -34,8 +34,4 @@ def differing(configs: Sequence[Node]) -> list[str]:
 
 def as_literal(value: Any) -> Any:
     """Returns null, true or false for None, True or False; any other value unchanged."""
-    return (
-        {None: "null", True: "true", False: "false"}[value]
-        if value is None or isinstance(value, bool)
-        else value
-    )
+    return format_value(value) if value is None or isinstance(value, bool) else value

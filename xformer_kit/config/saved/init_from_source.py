@@ -9,6 +9,7 @@ from xformer_kit.text.command_lines import value
 from xformer_kit.text.user_path import user_path
 
 RULE = "must be a run's directory, or a file in its checkpoints/"
+NOT_READ = "Names on the Hugging Face hub and weights of other programs are not read."
 CHECKPOINTS = ("best", "last", "previous")
 
 
@@ -31,16 +32,8 @@ def source_faults(config: Node) -> Faults:
         return  # null, or of a wrong type, which has its own fault
     run, checkpoint = source_of(path)
     if not all((run / name).is_file() for name in ("config.yaml", "tokenizer.json")):
-        yield Fault("init_from.run", RULE, path, _fix(user_path(path)))
+        yield Fault(
+            "init_from.run", RULE, path, f"{example_of_run(path, 'Try {}.', value)} {NOT_READ}"
+        )
     elif checkpoint is None:
         yield Fault("init_from.run", "has no checkpoint", path, "Train it first.")
-
-
-def _fix(place: Path) -> str:
-    """Returns the fix for a path that is none of a run: the run that contains it, if any."""
-    if place.exists():
-        for folder in place.absolute().parents:
-            if (folder / "config.yaml").is_file() and (folder / "tokenizer.json").is_file():
-                return f"Try {value(str(folder))}."
-    example = example_of_run(place, "Try {}.", value)
-    return f"{example} Names on the Hugging Face hub and weights of other programs are not read."
