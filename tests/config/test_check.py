@@ -85,7 +85,9 @@ ONE_FAULT = {
         " interleaved, concatenated."
     ),
     "model.dim=-4": "model.dim: must be at least 1; got -4.",
-    "seed=9999999999999999999": "seed: must be at most 9,223,372,036,854,775,807; got 9999999999999999999.",
+    "seed=9999999999999999999": (
+        "seed: must be at most 9,223,372,036,854,775,807; got 9999999999999999999."
+    ),
     "~seed": "seed: is missing; a config needs it. Its default is 0.",
     "~data": "data: a run needs one; it cannot be taken out.",
     "model=null": "model: must name one of decoder, encoder, encoder_decoder; got null.",

@@ -4,11 +4,10 @@ from xformer_kit.attention.base import (
     ATTENTIONS,
     Attention,
     channels,
-    device_and_dtype,
 )
 from xformer_kit.attention.differential import Differential
 from xformer_kit.attention.first_steps import Dot, Mean
-from xformer_kit.attention.gate import GATES, Gate, NoGate
+from xformer_kit.attention.gate import Gate, NoGate
 from xformer_kit.attention.gated_delta import GatedDelta
 from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.attention.latent import Latent
@@ -22,7 +21,7 @@ from xformer_kit.attention.multi_head import (
     Projections,
     WeightOptions,
 )
-from xformer_kit.attention.qk_norm import L2, QK_NORMS, QKNorm
+from xformer_kit.attention.qk_norm import L2
 from xformer_kit.attention.recurrent import Recurrent, StateCache, no_autocast, real_tokens, to_fp32
 from xformer_kit.attention.score import SCORES, Score, SoftmaxScore, count_keys
 from xformer_kit.tensors.cache import Cache, KeyValueCache, WindowCache
@@ -31,9 +30,7 @@ __all__ = [
     "AS_PROJECTED",
     "ATTENTIONS",
     "EIGHT_HEADS",
-    "GATES",
     "L2",
-    "QK_NORMS",
     "SCORES",
     "SOFTMAX",
     "Attention",
@@ -51,7 +48,6 @@ __all__ = [
     "MultiHead",
     "NoGate",
     "Projections",
-    "QKNorm",
     "Recurrent",
     "Score",
     "SoftmaxScore",
@@ -61,7 +57,6 @@ __all__ = [
     "channels",
     "check_heads",
     "count_keys",
-    "device_and_dtype",
     "head_channels",
     "no_autocast",
     "real_tokens",

@@ -12,7 +12,7 @@ from xformer_kit.extra.base import (
 from xformer_kit.extra.deep_embed import DeepEmbed
 from xformer_kit.extra.embedding_noise import EmbeddingNoise
 from xformer_kit.extra.future_tokens import FutureTokens
-from xformer_kit.extra.previous import PreviousPlaces, previous, previous_places
+from xformer_kit.extra.previous import previous, previous_places
 from xformer_kit.extra.reinject import Reinject
 from xformer_kit.extra.stochastic_depth import StochasticDepth
 from xformer_kit.extra.token_shift import TokenShift
@@ -28,7 +28,6 @@ __all__ = [
     "ExtraInput",
     "FutureTokens",
     "Prediction",
-    "PreviousPlaces",
     "Reinject",
     "StochasticDepth",
     "TokenShift",

@@ -3,7 +3,6 @@
 from xformer_kit.kernel.base import (
     KERNELS,
     Kernel,
-    KernelExplanation,
     cannot_compute,
     cannot_train,
     cannot_train_on,
@@ -23,7 +22,6 @@ __all__ = [
     "ChunkedRecurrence",
     "Flex",
     "Kernel",
-    "KernelExplanation",
     "Recurrence",
     "Reference",
     "SDPAOrFlex",

@@ -5,14 +5,14 @@ state instead of scores have their own kernels. `reference` computes every compo
 another kernel may reject one without making it impossible.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from xformer_kit.kernel.recurrence import Recurrence
-from xformer_kit.registry import Context, Fault, Options, Registry
+from xformer_kit.registry import Context, Registry
 from xformer_kit.tensors.tokens import AttentionContext
 
 # (scores with biases, attention mask or None) -> weights
@@ -40,13 +40,7 @@ class Kernel:
     computes: tuple[str, ...] = ("scores",)
 
     @classmethod
-    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        """Yields why the kernel cannot compute a composition."""
-        if reason := cls._unsupported(context):
-            yield Fault("", reason)
-
-    @classmethod
-    def _unsupported(cls, context: Context) -> str | None:
+    def unsupported(cls, context: Context) -> str | None:
         """The first reason why the kernel cannot compute a composition, or None."""
         return None
 
@@ -116,8 +110,8 @@ def cannot_compute(name: str, context: Context) -> str | None:
             return f"{attn} keeps no state, whose steps {name} computes"
         state = "keeps a state and " if needed == "recurrence" else ""
         return f"{attn} {state}has no scores that {name} could compute"
-    fault = next(KERNELS.cannot({"name": name}, context), None)
-    return None if fault is None else fault.rule
+    reason: str | None = KERNELS[name].unsupported(context)
+    return reason
 
 
 def choose(name: str, context: Context) -> str:

@@ -41,7 +41,7 @@ class Flex(Kernel):
     trains_on = ("cuda",)
 
     @classmethod
-    def _unsupported(cls, context):
+    def unsupported(cls, context):
         names, attn, position = context.names, context.attn, context.position
         options = context.options["attn"]
         if "scores" in position.enters:

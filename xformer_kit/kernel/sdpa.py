@@ -59,7 +59,7 @@ class SDPA(Kernel):
         yield from at_least(options, "query", block=1)
 
     @classmethod
-    def _unsupported(cls, context):
+    def unsupported(cls, context):
         return not_softmax(context, "sdpa")
 
     def prepare(self, context, heads, biased, dtype):

@@ -55,7 +55,7 @@ class Varlen(SDPA):
     speed = 0  # not measured yet, so that `auto` does not choose it
 
     @classmethod
-    def _unsupported(cls, context):
+    def unsupported(cls, context):
         names, attn, band = context.names, context.attn, context.mask.band
         options = context.options["attn"]
         if "bias" in context.position.enters:

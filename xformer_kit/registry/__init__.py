@@ -2,7 +2,7 @@
 
 from xformer_kit.registry.component_mapping import complete_mapping, mapping_faults
 from xformer_kit.registry.context import Context
-from xformer_kit.registry.entries import Broken, Option
+from xformer_kit.registry.entries import Option
 from xformer_kit.registry.fault import (
     ConfigError,
     Fault,
@@ -24,11 +24,9 @@ from xformer_kit.registry.messages import (
     independent_check,
     nearest_values,
     suggestion,
-    type_phrase,
 )
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import (
-    NESTED,
     REQUIRED,
     mismatch,
     nested,
@@ -40,24 +38,20 @@ from xformer_kit.registry.other_options import other_option, unknown_option
 from xformer_kit.registry.own_names import contradictions, named_node, with_own_names
 from xformer_kit.registry.registry import Registry, registry_version
 from xformer_kit.registry.signature import OptionGroup
-from xformer_kit.registry.traits import AttentionTraits, MaskTraits, NormTraits, PositionTraits
+from xformer_kit.registry.traits import AttentionTraits, NormTraits
 
 __all__ = [
-    "NESTED",
     "REQUIRED",
     "AttentionTraits",
-    "Broken",
     "ConfigError",
     "Context",
     "Fault",
     "Faults",
-    "MaskTraits",
     "Node",
     "NormTraits",
     "Option",
     "OptionGroup",
     "Options",
-    "PositionTraits",
     "Registry",
     "UnknownValueError",
     "Unused",
@@ -83,7 +77,6 @@ __all__ = [
     "suggestion",
     "to_plain",
     "type_name",
-    "type_phrase",
     "unknown_option",
     "whole_number",
     "with_own_names",

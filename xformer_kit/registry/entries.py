@@ -1,7 +1,16 @@
-"""What a registry holds and returns: options, nodes of inner components, and broken laws."""
+"""What a registry holds and returns: options, other names, inner nodes, and broken laws."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
+
+
+class Alias(NamedTuple):
+    """What another name of a component means."""
+
+    name: str  # the component's own name
+    # options that the other name sets (mqa: one key head), or that a config must set (REQUIRED)
+    implied: Mapping[str, Any] = MappingProxyType({})
 
 
 class Broken(NamedTuple):

@@ -7,6 +7,7 @@ from contextlib import suppress
 from difflib import SequenceMatcher
 from functools import wraps
 from math import isqrt
+from operator import ge, gt, le, lt
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -61,32 +62,41 @@ def independent_check(check: Callable[..., Faults]) -> Callable[..., Faults]:
     return checked
 
 
+def _out_of_range(
+    options: Options,
+    bounds: Mapping[str, Any],
+    contains: Callable[[Any, Any], bool],
+    rule: str,
+    fix: str = "",
+) -> Faults:
+    """Yields a fault per option that `contains(value, bound)` is not true of; None passes. rule: a
+    format of the bound.
+    """
+    for name, value, bound in options.bounded(bounds):
+        if not contains(value, bound):
+            limits = bound if isinstance(bound, tuple) else (bound,)
+            yield Fault(name, rule.format(*limits).strip(), got=value, fix=fix)
+
+
 def at_least(options: Options, unit: str = "", **bounds: float) -> Faults:
     """Yields a fault per option below its bound; None passes. For a component's `check`."""
-    for name, value, bound in options.bounded(bounds):
-        if not value >= bound:
-            yield Fault(name, f"must be at least {bound}{unit and ' ' + unit}", got=value)
+    return _out_of_range(options, bounds, ge, f"must be at least {{}} {unit}")
 
 
 def at_most(options: Options, unit: str = "", **bounds: float) -> Faults:
     """Yields a fault per option above its bound; None passes. For a component's `check`."""
-    for name, value, bound in options.bounded(bounds):
-        if not value <= bound:
-            yield Fault(name, f"must be at most {bound:,}{unit and ' ' + unit}", got=value)
+    return _out_of_range(options, bounds, le, f"must be at most {{:,}} {unit}")
 
 
 def above(options: Options, fix: str = "", **bounds: float) -> Faults:
     """Yields a fault per option at or below its bound; None passes. For a component's `check`."""
-    for name, value, bound in options.bounded(bounds):
-        if not value > bound:
-            yield Fault(name, f"must be above {bound}", got=value, fix=fix)
+    return _out_of_range(options, bounds, gt, "must be above {}", fix)
 
 
 def in_range(options: Options, **bounds: tuple[float, float]) -> Faults:
     """Yields a fault per option outside [low, high); None passes. For a component's `check`."""
-    for name, value, (low, high) in options.bounded(bounds):
-        if not low <= value < high:
-            yield Fault(name, f"must be at least {low} and below {high}", got=value)
+    contains = lambda value, bound: bound[0] <= value < bound[1]
+    return _out_of_range(options, bounds, contains, "must be at least {} and below {}")
 
 
 def in_open_range(
@@ -97,10 +107,10 @@ def in_open_range(
 
     fix: the last sentence of the message.
     """
-    for name, value, (low, high) in options.bounded(bounds):
-        if not (low < value < high or (closed and value == high)):
-            end = f"{'at most' if closed else 'below'} {high}"
-            yield Fault(name, f"must be above {low} and {end}", got=value, fix=fix)
+    is_below = le if closed else lt
+    contains = lambda value, bound: bound[0] < value and is_below(value, bound[1])
+    rule = f"must be above {{}} and {'at most' if closed else 'below'} {{}}"
+    return _out_of_range(options, bounds, contains, rule, fix)
 
 
 # Names of choices in other libraries -> ours, where their spelling differs.

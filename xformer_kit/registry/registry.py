@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from xformer_kit.registry.checking import node_faults
 from xformer_kit.registry.context import Context
-from xformer_kit.registry.entries import Broken, InnerNode, Option
+from xformer_kit.registry.entries import Alias, Broken, InnerNode, Option
 from xformer_kit.registry.fault import ConfigError, Fault, Faults, config_error, format_value
 from xformer_kit.registry.messages import Options, nearest
 from xformer_kit.registry.node import Node
@@ -30,7 +30,6 @@ from xformer_kit.registry.option_types import (
     nested_nodes,
     to_plain,
 )
-from xformer_kit.registry.other_names import Alias, OtherNames
 from xformer_kit.registry.schema import read_options
 from xformer_kit.registry.signature import option_groups, parameters
 from xformer_kit.registry.zoo import zoo_modules
@@ -92,7 +91,9 @@ class Registry(Node):
         self.zoo = zoo_modules(self.group.rpartition(".")[2])  # rare component -> its module
         self._components: dict[str, Any] = {}
         self._left_out = frozenset[str]()
-        self._other_names = OtherNames()
+        # other name that a config may use, of the components that are loaded -> what it means
+        self.aliases: dict[str, Alias] = {}
+        self._similar_names: dict[str, str] = {}  # that only a message answers -> own name
         self._options_of: dict[str, dict[str, Option]] = {}
         # Name -> (node of all defaults, options whose default is converted to plain data).
         self._defaults: dict[str, tuple[dict[str, Any], list[str]]] = {}
@@ -137,12 +138,7 @@ class Registry(Node):
         """
         for name in self.zoo:
             self._load(name)
-        return MappingProxyType(self._other_names.own_names())
-
-    @property
-    def aliases(self) -> Mapping[str, Alias]:
-        """{other name: Alias} that a config may use, of the components that are loaded."""
-        return MappingProxyType(self._other_names.accepted)
+        return self._similar_names | {other: alias.name for other, alias in self.aliases.items()}
 
     def alias(self, name: Any) -> Alias | None:
         """Returns what another name that a config may use means; None for any other value. Imports
@@ -193,7 +189,9 @@ class Registry(Node):
             self._defaults[name] = defaults, converted
             self._components[name] = component
             _count_change()
-            self._other_names.add(name, also_called, similar)
+            implied = also_called if isinstance(also_called, Mapping) else {}
+            self.aliases |= {other: Alias(name, implied.get(other, {})) for other in also_called}
+            self._similar_names |= dict.fromkeys(similar, name)
             return component
 
         return add
@@ -206,7 +204,8 @@ class Registry(Node):
         ]:
             del self._components[name], self._options_of[name], self._defaults[name]
             self._nesting.pop(name, None)
-            self._other_names.remove(name)
+            self.aliases = {k: alias for k, alias in self.aliases.items() if alias.name != name}
+            self._similar_names = {k: own for k, own in self._similar_names.items() if own != name}
 
     @contextmanager
     def leaving_out(self, names: Iterable[str]) -> Iterator[None]:
