@@ -131,9 +131,7 @@ ONE_FAULT = {
     "mask=all_of": (
         "mask.of: mask 'all_of' needs this option. Give it masks, such as [causal, sliding_window]."
     ),
-    "mask=all_of mask.of=[]": (
-        "mask.of: must list at least one mask; got []. Try [causal, sliding_window]."
-    ),
+    "mask=all_of mask.of=[]": ("mask.of: must not be empty; got []. Try [causal, sliding_window]."),
     "mask=all_of mask.of=[causal,{name:sliding_window,window:0}]": (
         "mask.of[1].window: must be at least 1 token; got 0."
     ),

@@ -47,6 +47,11 @@ FAULTS = {
         "optim.warmup: optim 'adamw' has no option 'warmup'. It has: lr, weight_decay,"
         " betas, eps. Try schedule.warmup=3."
     ),
+    # Of the component around it.
+    "attn.gate=head attn.gate.heads=3": (
+        "attn.gate.heads: gate 'head' has no option 'heads'. It has: of, activation, bias. Try"
+        " attn.heads=3."
+    ),
     # Of none.
     "attn.qk_norm.eps=1": (
         "attn.qk_norm.eps: qk_norm 'none' has no option 'eps'. It has no options. Leave it out."

@@ -110,7 +110,7 @@ REFUSED = {
         " model.decoder.kernel, or in a variant."
     ),
     "model.decoder.pattern=[]": (
-        "model.decoder.pattern: must name the variants that are repeated; got []. null is [base]."
+        "model.decoder.pattern: must not be empty; got []. null is [base]."
     ),
     "attn.bias=[q,q]": "attn.bias: names a projection twice; got ['q', 'q']. Name each once.",
 }

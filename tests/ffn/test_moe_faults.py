@@ -9,7 +9,7 @@ from xformer_kit.laws import faults, tiny_config
 
 FAULTS = {
     "experts=0": "experts: must be at least 1 expert; got 0.",
-    "top_k=6": "top_k: must be at most ffn.experts; got 6 and 5. Try 5.",
+    "top_k=6": "top_k: must be at most 5 experts; got 6.",
     "top_k=0": "top_k: must be at least 1 expert; got 0.",
     "shared=-1": "shared: must be at least 0 expert; got -1.",
     "shared_gate=true": (

@@ -233,7 +233,7 @@ def test_words_select_maps_by_name_or_by_path(words, expected):
         ),
         (["lora.rank=0"], "lora.rank: must be at least 1; got 0."),
         (["lora.alpha=3"], "lora.alpha: is about adapters, and lora.rank is null; got 3"),
-        (["lora.rank=4", "lora.of=[]"], "lora.of: must name linear maps; got []."),
+        (["lora.rank=4", "lora.of=[]"], "lora.of: must not be empty; got []."),
         (["lora.rank=4", "model.freeze=[embed]"], "model.freeze: cannot be set with lora.rank"),
     ],
 )

@@ -198,7 +198,7 @@ def test_log_buckets_are_those_of_deberta():
         ),
         (
             {"name": "disentangled", "longest": 129},
-            "position.longest: must be above buckets / 2 + 1; got 129 and 256. Try 130.",
+            "position.longest: must be above 129; got 129. That is buckets / 2 + 1.",
         ),
         (
             {"name": "disentangled", "content_to_position": False, "position_to_content": False},

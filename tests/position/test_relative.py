@@ -156,7 +156,7 @@ def test_learned_positions_begin_at_the_offset_and_count_real_tokens():
     [
         (
             {"name": "t5", "longest": 16},
-            "position.longest: must be above half the buckets; got 16 and 32. Try 17.",
+            "position.longest: must be above 16; got 16. That is half the buckets.",
         ),
         ({"name": "t5", "buckets": 3}, "position.buckets: must be at least 4 buckets; got 3."),
         ({"name": "alibi", "exponent": 0}, "position.exponent: must be above 0; got 0."),

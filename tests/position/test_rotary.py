@@ -232,7 +232,7 @@ def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
         ),
         (
             {"scaling": {"name": "llama3", "high": 1.0}},
-            ".scaling.high: must be above low; got 1.0 and 1.0.",
+            ".scaling.high: must be above 1.0; got 1.0. That is low.",
         ),
         (
             {"scaling": {"name": "longrope", "short": [1.0], "long": [2.0]}},

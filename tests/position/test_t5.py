@@ -86,5 +86,5 @@ def test_t5(padded):
 def test_farther_distances_than_have_buckets_of_their_own_are_needed():
     assert messages(faults(tiny_config(position={"name": "t5", "buckets": 8, "longest": 5}))) == []
     assert messages(faults(tiny_config(position={"name": "t5", "buckets": 8, "longest": 4}))) == [
-        "position.longest: must be above half the buckets; got 4 and 8. Try 5."
+        "position.longest: must be above 4; got 4. That is half the buckets."
     ]

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from xformer_kit.extra.base import EXTRAS, Extra
 from xformer_kit.extra.previous import PreviousPlaces, previous, previous_places
-from xformer_kit.registry import Fault, at_least
+from xformer_kit.registry import at_least, at_most
 from xformer_kit.tensors.cache import KeyValueCache
 
 
@@ -35,12 +35,8 @@ class TokenShift(Extra):
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "token", tokens=1)
-        if options.tokens >= context.dim > 0:
-            yield Fault(
-                "tokens",
-                "must be below model.dim, or parts have no channels",
-                got=f"{options.tokens} and {context.dim}",
-            )
+        if context.dim > 0:  # a part has at least one channel
+            yield from at_most(options, tokens=context.dim - 1)
 
     def begin(self, layer):
         places = previous_places(layer.key, layer.tokens.length, self.tokens)

@@ -10,7 +10,7 @@ from xformer_kit.ffn.dense import FFN, FFNS, GLU, MLP, Dense, check_width
 from xformer_kit.ffn.grouped import grouped_linear
 from xformer_kit.ffn.router import SoftmaxRouter
 from xformer_kit.ffn.routes import Router, Routes
-from xformer_kit.registry import Fault, Registry, at_least
+from xformer_kit.registry import Fault, Registry, at_least, at_most
 from xformer_kit.tensors import Within, hidden
 from xformer_kit.tensors.tokens import UNKNOWN
 
@@ -132,13 +132,8 @@ class MixtureOfExperts(FFN):
     def check(cls, options, context):
         yield from check_width(options, context)
         yield from at_least(options, "expert", experts=1, top_k=1, shared=0)
-        if options.top_k > options.experts > 0:
-            yield Fault(
-                "top_k",
-                "must be at most ffn.experts",
-                got=f"{options.top_k} and {options.experts}",
-                fix=f"Try {options.experts}.",
-            )
+        if options.experts > 0:
+            yield from at_most(options, "experts", top_k=options.experts)
         if options.shared_gate and not options.shared:
             yield Fault(
                 "shared_gate",

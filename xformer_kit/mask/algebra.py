@@ -7,7 +7,7 @@ from operator import and_, or_
 import torch
 
 from xformer_kit.mask.base import INF, MASKS, Mask
-from xformer_kit.registry import Fault
+from xformer_kit.registry import Fault, not_empty
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,7 @@ class CompositeMask(Mask):
 
     @classmethod
     def check(cls, options, context):
-        if not options.of:
-            yield Fault(
-                "of", "must list at least one mask", got="[]", fix="Try [causal, sliding_window]."
-            )
+        yield from not_empty(options, of="Try [causal, sliding_window].")
 
     @property
     def sees_future(self):

@@ -3,9 +3,8 @@ that a user registered.
 """
 
 from xformer_kit.metrics.registered import METRICS
-from xformer_kit.metrics.table import KNOWN, TRAIN_LOSS, VAL, known_metric
+from xformer_kit.metrics.table import KNOWN, TRAIN_LOSS, VAL, known_metric, our_metric
 from xformer_kit.registry import Fault, Faults, Options, did_you_mean
-from xformer_kit.registry.other_options import our_metric
 
 
 def registered_direction(metric: str) -> bool | None:

@@ -1,5 +1,6 @@
 """The table of metrics: unit, direction, printed form, and the tasks that have them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -8,6 +9,8 @@ from typing import Literal, TypeVar
 Value = TypeVar("Value")
 VAL, TEST = "val/", "test/"  # prefixes of the metrics of a split
 VAL_LOSS, TRAIN_LOSS = "val/loss", "train/loss"
+# What other libraries begin the names of metrics of the validation with: val_loss, eval_loss.
+SPLIT = re.compile(r"^(val|valid|validation|eval|dev|test)_")
 
 # per_token: those with a loss per token; every_token: those that predict each token of a text;
 # labelled: language_modeling of labelled examples; texts: those that write texts
@@ -82,3 +85,9 @@ def known_metric(name: str) -> KnownMetric | None:
 def of_split(metrics: Mapping[str, Value], prefix: str = VAL) -> dict[str, Value]:
     """Returns metrics under their names in the results of a run: loss -> val/loss."""
     return {f"{prefix}{name}": value for name, value in metrics.items()}
+
+
+def our_metric(name: str) -> str:
+    """Returns the name here of a metric that another library calls loss, val_loss or eval_loss."""
+    last = name.rpartition("/")[2]
+    return TRAIN_LOSS if last == "train_loss" else VAL + (SPLIT.sub("", last) or "loss")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.position.base import POSITIONS, Position, SinusoidPosition, positions_are_slots
-from xformer_kit.registry import Fault, at_least
+from xformer_kit.registry import Fault, above, at_least
 from xformer_kit.tensors import Within, embedding, hidden, vector
 from xformer_kit.tensors.tokens import AttentionContext, expand_heads, scaled_products
 
@@ -157,13 +157,8 @@ class Disentangled(Position):
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "rows", buckets=2)
-        if options.longest is not None and options.longest - 1 <= options.buckets // 2:
-            yield Fault(
-                "longest",
-                "must be above buckets / 2 + 1",
-                got=f"{options.longest} and {options.buckets}",
-                fix=f"Try {options.buckets // 2 + 2}.",
-            )
+        fix = "That is buckets / 2 + 1."
+        yield from above(options, fix, longest=options.buckets // 2 + 1)
         if not (options.content_to_position or options.position_to_content):
             yield Fault(
                 "position_to_content",

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.position.base import POSITIONS, Position
-from xformer_kit.registry import Fault, Unused, above, at_least
+from xformer_kit.registry import Unused, above, at_least
 from xformer_kit.tensors import embedding
 from xformer_kit.tensors.tokens import Tokens
 
@@ -111,13 +111,7 @@ class T5(Position):
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "buckets", buckets=4)
-        if options.longest <= options.buckets // 2:
-            yield Fault(
-                "longest",
-                "must be above half the buckets",
-                got=f"{options.longest} and {options.buckets}",
-                fix=f"Try {options.buckets // 2 + 1}.",
-            )
+        yield from above(options, "That is half the buckets.", longest=options.buckets // 2)
 
     def bias(self, query, key, head):
         bucket = self.bucket(query.position - key.position)

@@ -156,12 +156,7 @@ class YaRN(TrainedLengthScaling):
         yield from above(
             options, beta_fast=0, beta_slow=0, mscale=0, mscale_all=0, attention_factor=0
         )
-        if options.beta_fast < options.beta_slow:
-            yield Fault(
-                "beta_fast",
-                "must be at least beta_slow",
-                got=f"{options.beta_fast} and {options.beta_slow}",
-            )
+        yield from at_least(options, "(beta_slow)", beta_fast=options.beta_slow)
         if (options.mscale is None) != (options.mscale_all is None):
             name, missing = "mscale", "mscale_all"
             if options.mscale is None:
@@ -229,8 +224,7 @@ class Llama3(TrainedLengthScaling):
     def check(cls, options, context):
         yield from super().check(options, context)
         yield from above(options, low=0)
-        if options.high <= options.low:
-            yield Fault("high", "must be above low", got=f"{options.high} and {options.low}")
+        yield from above(options, "That is low.", high=options.low)
 
     def rates(self, theta, exponent, length, trained_len):
         rates = theta**-exponent

@@ -23,6 +23,7 @@ from xformer_kit.registry.messages import (
     in_range,
     independent_check,
     nearest_values,
+    not_empty,
     suggestion,
 )
 from xformer_kit.registry.node import Node
@@ -72,6 +73,7 @@ __all__ = [
     "named_node",
     "nearest_values",
     "nested",
+    "not_empty",
     "other_option",
     "registry_version",
     "suggestion",

@@ -48,7 +48,9 @@ def node_faults(
     options, invalid = registry.options(name), set(invalid)
     for key in node:
         if key != "name" and key not in options:
-            places = dict(elsewhere()) if elsewhere else {}
+            outer = context.outer.node if context.outer else ()  # ffn.expert.width is ffn.width
+            around = {name: [f"{path.rpartition('.')[0]}.{name}"] for name in outer}
+            places = dict(elsewhere()) if elsewhere else around
             places |= _other_components(registry, name, path)
             places |= _nested_options(registry, node, path)
             own = [*options, *other_keys]

@@ -11,7 +11,7 @@ from operator import ge, gt, le, lt
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from xformer_kit.registry.fault import Fault, Faults
+from xformer_kit.registry.fault import Fault, Faults, format_value
 
 Bound = TypeVar("Bound")
 
@@ -111,6 +111,13 @@ def in_open_range(
     contains = lambda value, bound: bound[0] < value and is_below(value, bound[1])
     rule = f"must be above {{}} and {'at most' if closed else 'below'} {{}}"
     return _out_of_range(options, bounds, contains, rule, fix)
+
+
+def not_empty(options: Options, **fixes: str) -> Faults:
+    """Yields a fault per option that is an empty text or list, {option: fix}; None passes."""
+    for name, value, fix in options.bounded(fixes):
+        if not len(value):
+            yield Fault(name, "must not be empty", got=format_value(value), fix=fix)
 
 
 # Names of choices in other libraries -> ours, where their spelling differs.

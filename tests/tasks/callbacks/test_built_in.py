@@ -162,7 +162,7 @@ def test_invalid_options_have_one_message_each():
             "callbacks.pictures.evry: callback 'pictures' has no option 'evry'. Did you mean"
             " 'every'?"
         ),
-        "callbacks.pictures.of=[]": "callbacks.pictures.of: must name what is drawn; got nothing.",
+        "callbacks.pictures.of=[]": "callbacks.pictures.of: must not be empty; got [].",
         "callbacks.pictures.layers=[-1]": (
             "callbacks.pictures.layers: must be counted from 0 on; got [-1]. Try [0]."
         ),

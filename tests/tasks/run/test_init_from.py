@@ -161,7 +161,7 @@ def test_a_directory_without_one_of_the_files_is_no_run(tmp_path):
     [
         ("init_from=/nowhere", "init_from.run: must be a run's directory, or a file in its"),
         ("init_from=openai-community/gpt2", HUB),
-        ("init_from=''", "init_from.run: must name a run's directory; got ''."),
+        ("init_from=''", "init_from.run: must not be empty; got ''."),
         ("init_from.allow=[a]", "init_from.allow: is about the weights of init_from.run, which is"),
     ],
 )

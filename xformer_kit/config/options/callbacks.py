@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from xformer_kit.metrics import TRAIN_LOSS, VAL_LOSS, metric_option_faults
-from xformer_kit.registry import Fault, Faults, Node, Registry, at_least
+from xformer_kit.registry import Fault, Faults, Node, Registry, at_least, not_empty
 
 CALLBACKS = Registry("callback", caller_arguments=("run_dir",), group="callbacks", several=True)
 CHECKPOINTS = Fault(
@@ -71,13 +71,7 @@ class Pictures(Observer):
     def check(cls, options, context):
         yield from at_least(options, "step", every=1)
         yield from at_least(options, "token", length=1)
-        if not options.of:
-            yield Fault(
-                "of",
-                "must name what is drawn",
-                got="nothing",
-                fix="Try [attention], [bias] or [mask].",
-            )
+        yield from not_empty(options, of="Try [attention], [bias] or [mask].")
         for name in ("layers", "heads"):
             if any(number < 0 for number in getattr(options, name) or ()):
                 yield Fault(

@@ -8,7 +8,17 @@ from typing import Any, Literal
 
 from xformer_kit.metrics import VAL_LOSS, metric_option_faults
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import Fault, Faults, Node, Registry, above, at_least, at_most, in_range
+from xformer_kit.registry import (
+    Fault,
+    Faults,
+    Node,
+    Registry,
+    above,
+    at_least,
+    at_most,
+    in_range,
+    not_empty,
+)
 
 MAX_BLOCKS = (
     10_000  # blocks of a stack: each is an object in memory before anything has been counted
@@ -132,13 +142,7 @@ class DataSettings:
         yield from at_least(options, "token", seq_len=1, valid_len=1, batch_tokens=1)
         yield from at_least(options, "sequence", batch_size=1)
         yield from at_least(options, num_workers=0, seed=0)
-        if options.cache == "":
-            yield Fault(
-                "cache",
-                "must name a directory",
-                got="''",
-                fix="null is the user's cache directory.",
-            )
+        yield from not_empty(options, cache="null is the user's cache directory.")
 
 
 @SETTINGS.register("tokenizer")
@@ -194,8 +198,7 @@ class InitFromSettings:
 
     @classmethod
     def check(cls, options, context):
-        if options.run == "":
-            yield Fault("run", "must name a run's directory", got="''", fix="null is none.")
+        yield from not_empty(options, run="null is none.")
         if options.allow and options.run is None:
             yield Fault(
                 "allow",
@@ -223,8 +226,7 @@ class LoRASettings:
         yield from at_least(options, rank=1)
         yield from above(options, "null is lora.rank.", alpha=0)
         yield from in_range(options, dropout=(0, 1))
-        if options.of == []:
-            yield Fault("of", "must name linear maps", got="[]", fix="Try [q, v].")
+        yield from not_empty(options, of="Try [q, v].")
         for name in ("alpha", "dropout", "of") if options.rank is None else ():
             if value := getattr(options, name):
                 rule = "is about adapters, and lora.rank is null"
@@ -250,13 +252,7 @@ class StackSettings:
     def check(cls, options, context):
         yield from at_least(options, "block", layers=1, unique_layers=1)
         yield from at_most(options, "blocks", layers=MAX_BLOCKS)
-        if options.pattern == []:
-            yield Fault(
-                "pattern",
-                "must name the variants that are repeated",
-                got="[]",
-                fix="null is [base].",
-            )
+        yield from not_empty(options, pattern="null is [base].")
 
 
 def default_settings() -> dict[str, Any]:
