@@ -68,7 +68,7 @@ GUESSES = {
     "trainer.precision=bf16": "Did you mean 'bf16-mixed'?",
     "optim.learning_rate=1e-3": "Try optim.lr=0.001.",
     "optimizer._target_=torch.optim.AdamW": "Try optim=torch.optim.AdamW.",
-    "trainer.logger=csv": "is decided by logger here; got 'csv'. Try logger=csv, mlflow,",
+    "trainer.logger=csv": "is decided by logger here; got 'csv'. Try logger=csv.",
     "tokenizer.pretrained=gpt2": "Try tokenizer=pretrained tokenizer.path=FILE.",
     "callbacks.early_stoping=null": "Did you mean 'early_stopping'?",
     "optim=adam": "Did you mean 'adamw'?",

@@ -49,7 +49,7 @@ def node_faults(
     for key in node:
         if key != "name" and key not in options:
             outer = context.outer.node if context.outer else ()  # ffn.expert.width is ffn.width
-            around = {name: [f"{path.rpartition('.')[0]}.{name}"] for name in outer}
+            around = {word: [f"{path.rpartition('.')[0]}.{word}"] for word in outer}
             places = dict(elsewhere()) if elsewhere else around
             places |= _other_components(registry, name, path)
             places |= _nested_options(registry, node, path)

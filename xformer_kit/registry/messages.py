@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from xformer_kit.registry.fault import Fault, Faults, format_value
+from xformer_kit.registry.other_libraries import SYNONYMS
 
 Bound = TypeVar("Bound")
 
@@ -118,33 +119,6 @@ def not_empty(options: Options, **fixes: str) -> Faults:
     for name, value, fix in options.bounded(fixes):
         if not len(value):
             yield Fault(name, "must not be empty", got=format_value(value), fix=fix)
-
-
-# Names of choices in other libraries -> ours, where their spelling differs.
-SYNONYMS = {
-    "16": "16-mixed",
-    "32": "32-true",
-    "64": "64-true",
-    "bf16": "bf16-mixed",
-    "bfloat16": "bf16-mixed",
-    "float16": "16-mixed",
-    "float32": "32-true",
-    "float64": "64-true",
-    "fp16": "16-mixed",
-    "fp32": "32-true",
-    "fp64": "64-true",
-    "swish": "silu",
-    "quick_gelu": "gelu_quick",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "approximate_gelu": "gelu_tanh",
-    "relu_squared": "relu2",
-    "squared_relu": "relu2",
-    "relu_2": "relu2",
-    "linear": "identity",
-    "none": "identity",
-}
 
 
 # Similar words: share of equal letters, and of those with this many equal letters at the start.

@@ -1,6 +1,6 @@
 """Options of the trainer: Lightning's plain-valued keywords and our own, read without Lightning.
 
-`OPTIONS` is the schema, `REPLACED` maps Lightning's other keywords to what sets them here, and
+`OPTIONS` is the schema, `REPLACED` has what sets Lightning's other keywords here, and
 `faults` checks a node. A test compares both tables with the installed signature of
 `lightning.Trainer`.
 """
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from xformer_kit.config.options.logger_options import LOGGERS
 from xformer_kit.registry import (
     Context,
     Fault,
@@ -20,14 +19,13 @@ from xformer_kit.registry import (
     Options,
     Registry,
     above,
-    alternatives,
     at_least,
     at_most,
     format_value,
     independent_check,
     other_option,
 )
-from xformer_kit.registry.other_libraries import REACHED
+from xformer_kit.registry.other_libraries import REPLACED
 
 TRAINER = Registry("settings", group="trainer")
 MAX_STEPS = 10**12  # more overflow counters of examples
@@ -104,39 +102,6 @@ class TrainerOptions(OwnTrainerOptions, LightningOptions):
 
 
 OURS, LIGHTNING, OPTIONS = (TRAINER.options(name) for name in ("ours", "lightning", "all"))
-
-_STEPS = ("trainer.val_every", "Set that instead; it is a number of optimizer steps.")
-# Lightning's other keywords -> (what decides it here, the fix if it is not `other_option`'s)
-REPLACED = {
-    "accumulate_grad_batches": ("trainer.accumulate", ""),
-    "val_check_interval": _STEPS,
-    "check_val_every_n_epoch": _STEPS,
-    "reload_dataloaders_every_n_epochs": (
-        "data, whose order is a function of seed, epoch and position",
-        "Leave it out.",
-    ),
-    "fast_dev_run": ("debug", "Try debug=fast."),
-    "barebones": ("logger", "Try logger=none trainer.enable_progress_bar=false."),
-    "logger": ("logger", f"Try logger={alternatives(sorted(LOGGERS))}."),
-    "default_root_dir": ("hydra.run.dir", ""),
-    "use_distributed_sampler": ("data, which gives every rank its slice", "Leave it out."),
-    "limit_test_batches": ("xformer evaluate", "Leave it out, and type xformer evaluate RUN."),
-    "limit_predict_batches": ("xformer generate", "Leave it out, and type xformer generate RUN."),
-    "profiler": ("trainer.profile", "Try trainer.profile=10, or debug=profile."),
-    "min_steps": REACHED,
-    "min_epochs": REACHED,
-    "sync_batchnorm": ("the components, none of which has a batch norm", "Leave it out."),
-    "callbacks": (
-        "callbacks",
-        "Try callbacks.early_stopping.patience=5; xformer components callbacks lists others.",
-    ),
-    "plugins": (
-        "trainer.precision and trainer.strategy",
-        "Try trainer.precision=bf16-mixed, or trainer.strategy=ddp.",
-    ),
-    "enable_autolog_hparams": ("logger: the config is always logged", "Leave it out."),
-    "model_registry": ("logger: checkpoints stay in the run's directory", "Leave it out."),
-}
 
 
 def seconds(limit: str | Node | None) -> float | None:
