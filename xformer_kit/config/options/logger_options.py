@@ -7,7 +7,7 @@ it.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from xformer_kit.registry import (
     Registry,
     complete_mapping,
     mapping_faults,
+    not_empty,
     suggestion,
 )
 
@@ -33,11 +34,9 @@ MLFLOW_URI = re.compile(
 CHOSEN = "chosen"
 
 
-def _no_name(options: Options, option: str, fix: str) -> Faults:
-    """Yields the fault of an option that is a name without a character."""
-    name = getattr(options, option)
-    if name is not None and not name.strip():
-        yield Fault(option, "must be a name", got=repr(name), fix=f"Try {fix}.")
+def option_names(loggers: Iterable[str]) -> set[str]:
+    """Returns the options of these loggers; an unknown one has none."""
+    return {option for name in loggers if name in LOGGERS for option in LOGGERS.options(name)}
 
 
 @LOGGERS.register("wandb", similar=("wb",))
@@ -58,8 +57,7 @@ class WandB:
 
     @classmethod
     def check(cls, options: Options, context: Context) -> Faults:
-        yield from _no_name(options, "run_name", "null")
-        yield from _no_name(options, "project", "xformer_kit")
+        yield from not_empty(options, run_name="Try null.", project="Try xformer_kit.")
         if (allowed := NOT_IN_PROJECT.sub("-", options.project)) != options.project:
             rule = "must have none of the characters / \\ # ? % :, which W&B refuses"
             yield Fault("project", rule, got=options.project, fix=f"Try {allowed}.")
@@ -99,8 +97,7 @@ class MLflow:
         elif uri is not None and re.search(r"//[^/]*:[^/]*@", uri):
             rule = "must have no password, because it is saved with the config"
             yield Fault("tracking_uri", rule, fix="Set it as MLFLOW_TRACKING_URI instead.")
-        yield from _no_name(options, "experiment", "xformer_kit")
-        yield from _no_name(options, "run_name", "null")
+        yield from not_empty(options, experiment="Try xformer_kit.", run_name="Try null.")
 
 
 @LOGGERS.register("none", similar=("false", "off", "no", "disabled"))
@@ -150,22 +147,17 @@ def resolve_loggers(node: Any, set_keys: Collection[str]) -> Any:
     if len(names) == 1:
         (name,) = names
         if len(chosen) > 1 and name in LOGGERS:  # the others are null
-            shared = {key: v for key, v in shared.items() if key in LOGGERS.options(name)}
+            shared = {key: v for key, v in shared.items() if key in option_names(names)}
         return _one(name, shared, own)
     nodes = {name: _options(name, shared, own) for name in names}
-    used = {option for name in names if name in LOGGERS for option in LOGGERS.options(name)}
-    every = {option for name in LOGGERS for option in LOGGERS.options(name)}
-    left_out = every - _set_options(set_keys) if replaces else set()
-    return nodes | {key: v for key, v in shared.items() if key not in used | left_out}
+    kept = {key.split(".")[1] for key in set_keys if key.startswith("logger.")}
+    left_out = option_names(names) | (option_names(LOGGERS) - kept if replaces else set())
+    return nodes | {key: v for key, v in shared.items() if key not in left_out}
 
 
 def _is_set(name: str, set_keys: Collection[str]) -> bool:
     """Whether the command line sets a logger or one of its options."""
     return any(f"{key}.".startswith(f"logger.{name}.") for key in set_keys)
-
-
-def _set_options(set_keys: Collection[str]) -> set[str]:
-    return {key.split(".")[1] for key in set_keys if key.startswith("logger.")}
 
 
 def _one(name: Any, shared: Node, own: Node) -> Any:
@@ -194,10 +186,9 @@ def logger_faults(node: Any, context: Context, elsewhere: Any = None) -> Faults:
     names = [key for key, options in node.items() if isinstance(options, Mapping) or key in LOGGERS]
     own = {name: node[name] for name in names}
     yield from mapping_faults(LOGGERS, own, "logger", context)
-    options = {option for name in names if name in LOGGERS for option in LOGGERS.options(name)}
     for key in node.keys() - set(names):
         rule = f"none of the loggers {', '.join(names)} has such an option"
-        yield Fault(f"logger.{key}", rule, fix=suggestion(key, sorted(options)))
+        yield Fault(f"logger.{key}", rule, fix=suggestion(key, sorted(option_names(names))))
     if "none" in node:
         yield Fault(
             "logger",
