@@ -76,14 +76,10 @@ class Recurrent(Attention):
         if context.cross:
             yield from _cross_faults(cls, context)
             return
-        found = cls.position_reason(context), _mask_reason(cls, context)
-        reasons = [reason for reason in found if reason]
-        if len(reasons) == 2:
-            (reason, positions), (other, (mask, *_)) = reasons
-            fixes = alternatives(f"{mask} {position}" for position in positions)
-            yield Fault("", f"{reason}, and {other}", fix=f"Choose {fixes}.")
-        for reason, values in reasons if len(reasons) == 1 else ():
-            yield Fault("", reason, fix=f"Choose {_list_values(values)}.")
+        for found in (cls.position_reason(context), _mask_reason(cls, context)):
+            if found is not None:
+                reason, values = found
+                yield Fault("", reason, fix=f"Choose {_list_values(values)}.")
 
     @classmethod
     def position_reason(cls, context: Context) -> Reason | None:
@@ -131,16 +127,11 @@ def _cross_faults(component: type[Recurrent], context: Context) -> Iterator[Faul
             fix="Choose model.decoder.cross.name=multi_head.",
         )
         return
-    reasons, fixes = [], []
-    if position_reason := component.position_reason(context):
-        reasons, fixes = [position_reason[0]], ["model.decoder.cross.position.name=none"]
+    if (found := component.position_reason(context)) is not None:
+        yield Fault("", found[0], fix="Choose model.decoder.cross.position.name=none.")
     if context.mask.band != (math.inf, math.inf):
-        reasons.append(
-            f"attn '{attn}' reads one sum over a source, of which mask '{mask}' hides some"
-        )
-        fixes.append("model.decoder.cross.mask.name=full")
-    if reasons:
-        yield Fault("", ", and ".join(reasons), fix=f"Choose {' '.join(fixes)}.")
+        rule = f"attn '{attn}' reads one sum over a source, of which mask '{mask}' hides some"
+        yield Fault("", rule, fix="Choose model.decoder.cross.mask.name=full.")
 
 
 def _mask_reason(component: type[Recurrent], context: Context) -> Reason | None:
