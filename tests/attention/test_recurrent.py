@@ -242,7 +242,7 @@ REFUSED = [
     (
         ["attn=linear", "kernel=sdpa"],
         [
-            "kernel: 'sdpa' cannot: attn 'linear' keeps a state and has no scores that sdpa could"
+            "kernel: 'sdpa' cannot: attn 'linear' has no scores that sdpa could"
             " compute. Use kernel=auto or kernel=reference."
         ],
     ),

@@ -106,8 +106,8 @@ REFUSED = {
         " got 0.1. Set it to null, or fewer ffn.top_k."
     ),
     "model.decoder.layout=[{attn:{kernel:sdpa}},ffn]": (
-        "model.decoder.layout.attn.kernel: is of whole layers; got 'sdpa'. Set it at"
-        " model.decoder.kernel, or in a variant."
+        "model.decoder.layout.attn.kernel: is of whole layers; got 'sdpa'. Set it for the stack,"
+        " or in a variant."
     ),
     "model.decoder.pattern=[]": (
         "model.decoder.pattern: must not be empty; got []. null is [base]."

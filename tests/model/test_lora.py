@@ -219,11 +219,11 @@ def test_words_select_maps_by_name_or_by_path(words, expected):
     [
         (
             ["lora.rank=4", "lora.of=[q,w]"],
-            "lora.of: no linear map has this name; got w. Known: q,",
+            "lora.of: no linear map has this name or path; got w. Known: q,",
         ),
         (
             ["lora.rank=4", "lora.of=[decoder.*.atn.q]"],
-            "lora.of: no linear map has this path; got decoder.*.atn.q. Did you mean"
+            "lora.of: no linear map has this name or path; got decoder.*.atn.q. Did you mean"
             " 'decoder.*.attn.q'?",
         ),
         (

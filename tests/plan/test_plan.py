@@ -385,8 +385,7 @@ WRONG_STEPS = {
         "model.decoder.layout.ffn.multiplier: must be a number; got 'half'."
     ),
     "model=encoder_decoder task=seq2seq data=scan model.decoder.cross={multiplier:0.5}": (
-        "model.decoder.cross.multiplier: is of a place in a layout. Set it there: {cross:"
-        " {multiplier: 0.5}}."
+        "model.decoder.cross.multiplier: is of a place in a layout. Set it there."
     ),
 }
 

@@ -23,6 +23,7 @@ from xformer_kit.registry import (
     above,
     alternatives,
     at_least,
+    divisors,
     independent_check,
 )
 from xformer_kit.tensors import hidden, vector
@@ -129,12 +130,11 @@ class TokenChoice(LearnedRouter):
             return  # a fault of the layer
         groups, limit = options.groups, options.group_limit
         if experts % groups:
-            divisors = alternatives(n for n in range(1, experts + 1) if experts % n == 0)
             yield Fault(
                 "groups",
                 "must divide ffn.experts",
                 got=f"{groups} and {experts}",
-                fix=f"Try {divisors}.",
+                fix=f"Try {alternatives(divisors(experts))}.",
             )
         elif limit > groups:
             yield Fault(

@@ -40,7 +40,9 @@ def check_stays_inside(directory: Path) -> None:
     root = os.path.realpath(directory)
     for folder, folders, files in os.walk(root):
         for path in (os.path.join(folder, name) for name in (*folders, *files)):
-            leads_out = os.path.islink(path) and not _is_inside(os.path.realpath(path), root)
+            leads_out = os.path.islink(path) and (
+                os.path.commonpath([os.path.realpath(path), root]) != root
+            )
             if Path(path).match(LINK_OF_WANDB):
                 continue
             found = f"a link to {os.readlink(path)}" if leads_out else ""
@@ -55,11 +57,6 @@ def check_stays_inside(directory: Path) -> None:
                     got=found,
                     fix="Replace it with a copy, or remove it.",
                 )
-
-
-def _is_inside(path: str, root: str) -> bool:
-    """Whether an absolute path is the directory `root` or in it."""
-    return os.path.commonpath([path, root]) == root
 
 
 def readable(path: Path) -> Path:

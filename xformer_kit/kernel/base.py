@@ -103,13 +103,11 @@ class Auto(Kernel):
 
 def cannot_compute(name: str, context: Context) -> str | None:
     """Why a kernel cannot compute the composition, or None."""
-    needed = context.attn.computes
-    if name != "auto" and needed not in KERNELS[name].computes:
+    if name != "auto" and context.attn.computes not in KERNELS[name].computes:
         attn = f"attn '{context.names['attn']}'"
         if "scores" not in KERNELS[name].computes:
             return f"{attn} keeps no state, whose steps {name} computes"
-        state = "keeps a state and " if needed == "recurrence" else ""
-        return f"{attn} {state}has no scores that {name} could compute"
+        return f"{attn} has no scores that {name} could compute"
     reason: str | None = KERNELS[name].unsupported(context)
     return reason
 

@@ -41,7 +41,7 @@ def _unselected(words: Collection[str], paths: Collection[str]) -> Faults:
     unknown = [word for word in words if not any(selects(word, path) for path in paths)]
     for word in unknown:
         known = patterns if "." in word else names
-        rule = "no linear map has this path" if "." in word else "no linear map has this name"
+        rule = "no linear map has this name or path"
         yield Fault("lora.of", rule, word, suggestion(word, known))
     unreached = dict(unreached_layers(paths, words))
     if unknown or not unreached or any("." in word for word in words):

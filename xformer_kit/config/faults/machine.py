@@ -55,15 +55,13 @@ def kernel_device_faults(device: str, config: Node) -> Faults:
     """Yields the faults of kernels that compute no gradients on a kind of device, in a config that
     is valid otherwise.
     """
-    faults: dict[str, Fault] = {}
+    faults = []
     for plan in stacks(config):
         for block in plan.variants.values():
             path, name = provenance_of("kernel", block), block.nodes["kernel"]["name"]
             if name != "auto" and (reason := cannot_train_on(name, device)):
-                faults.setdefault(
-                    path, Fault(path, reason, got=name, fix="Use kernel=auto or kernel=sdpa.")
-                )
-    yield from faults.values()
+                faults.append(Fault(path, reason, name, "Use kernel=auto or kernel=sdpa."))
+    yield from dict.fromkeys(faults)
 
 
 def missing_loggers(node: Any) -> Faults:

@@ -195,13 +195,9 @@ class _Differences:
             yield from _multiplier_faults(last[MULTIPLIER], bool(in_layout), path, self.context)
         for other in LAYER_KINDS:
             if other in last:
-                layer_path = path.partition(".layout.")[0].removesuffix(".cross")
-                yield Fault(
-                    f"{path}.{other}",
-                    "is of whole layers",
-                    got=format_value(last[other]),
-                    fix=f"Set it at {layer_path}.{other}, or in a variant.",
-                )
+                fix = "Set it for the stack, or in a variant."
+                got = format_value(last[other])
+                yield Fault(f"{path}.{other}", "is of whole layers", got, fix)
         for other in (kind, *WITH_SUBLAYER[kind]):
             cross_default = CROSS_DEFAULTS.get(other) if sublayer == "cross" else None
             base = cross_default or _merged(self.config, other, self.nodes)
@@ -231,11 +227,7 @@ def _multiplier_faults(value: Any, in_layout: bool, path: str, context: Context)
     """Yields the faults of a sublayer's multiplier, which only a layout may set."""
     option_path = f"{path}.{MULTIPLIER}"
     if not in_layout:
-        yield Fault(
-            option_path,
-            "is of a place in a layout",
-            fix=f"Set it there: {{cross: {{{MULTIPLIER}: {format_value(value)}}}}}.",
-        )
+        yield Fault(option_path, "is of a place in a layout", fix="Set it there.")
     elif type_faults := list(mismatch(float, value, option_path, context)):
         yield from type_faults
     else:
