@@ -25,7 +25,7 @@ def unknown_option(
     """
     options, elsewhere = list(dict.fromkeys(options)), elsewhere or {}
     of_node = f"{path}.{key}".strip(".")
-    if fault := other_option(of_node, value):
+    if path and (fault := other_option(of_node, value)):
         return fault
     usual = OTHER_OPTIONS.get(key, "").partition("=")[0]
     word = usual.rpartition(".")[2]  # our name of the option, if another library has it
