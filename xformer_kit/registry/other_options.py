@@ -29,7 +29,8 @@ def unknown_option(
         return fault
     usual = OTHER_OPTIONS.get(key, "").partition("=")[0]
     word = usual.rpartition(".")[2]  # our name of the option, if another library has it
-    places = [f"{path}.{word}"] if path and word in options else elsewhere.get(word, [])
+    own = f"{path}.{word}".strip(".")
+    places = [own] if word in options else elsewhere.get(word, [])
     # an option that this config does not have is proposed with the component that has it
     is_ours = key in elsewhere or any("=" in place for place in places)
     ours = usual if usual in places else next(iter(places), usual)
