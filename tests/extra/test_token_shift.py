@@ -118,13 +118,7 @@ def test_every_sublayer_reads_shifted_channels():
     ("shift", "sentence"),
     [
         (-1, r"extra\.token_shift\.tokens: must be at least 1 token; got -1\."),
-        (
-            36,
-            (
-                r"extra\.token_shift\.tokens: must be below model\.dim, or parts have no channels;"
-                r" got 36 and 36\."
-            ),
-        ),
+        (36, r"extra\.token_shift\.tokens: must be at most 35; got 36\."),
     ],
 )
 def test_what_cannot_be_is_answered(shift, sentence):

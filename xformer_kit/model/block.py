@@ -1,6 +1,6 @@
 """A transformer block: sublayers, with a residual placement around each group of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -110,7 +110,8 @@ class SublayerCall(Sublayer):
 
     def __call__(self, x: Tensor) -> Tensor:
         """The output. `wrap` of each extra may change the input and the output."""
-        run = self.attend if self.name in self.block.attention_names else self.feed_forward
+        is_attention = self.name in self.block.attention_names
+        run: Callable[[Tensor], Tensor] = self.attend if is_attention else self.feed_forward
         for key, extra in self.block.extras.items():
             run = extra.wrap(self.name, run, self.layer.extras[key])
         return run(x)

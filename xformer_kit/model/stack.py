@@ -234,7 +234,8 @@ class Stack(nn.Module):
         cross = tokens, source_tokens
         tokens, key = _counted_documents(tokens, key)
         contexts = self.contexts(tokens, key, cross, x.dtype)
-        extras = StackExtras(self.extra, tokens, key, cache, self.placement)  # type: ignore[arg-type]
+        modules: Any = self.extra
+        extras = StackExtras(modules, tokens, key, cache, self.placement)
         x = extras.embed(x)
         report: Report = {}
         cross_layer: CrossLayerState = {}
