@@ -2,25 +2,15 @@
 
 import argparse
 import itertools
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from tasks.cli.proposed_options import OTHER_COMMANDS, similar_options
 from xformer_kit.registry import Fault, suggestion
-from xformer_kit.text.command_lines import for_shell
-from xformer_kit.text.printable import printable
+from xformer_kit.registry.messages import nearest
 
-EXAMPLE_RUN = re.compile(r"outputs/\w+/[\d_-]+")  # in the examples of a command
-# Command of another library -> what to do here.
-NOT_BUILT = {
-    "export": "Export is not built yet; a run's weights are in RUN/checkpoints, for torch.load.",
-    "convert": "Import and export are not built yet.",
-    "download": "Import of published checkpoints is not built yet.",
-}
 # Metavar of an option -> type of its value; the values of other options are texts.
 NUMBER_TYPES = {"N": int, "K": int, "A": float, "P": float, "T": float}
 
@@ -42,7 +32,10 @@ class Parser(argparse.ArgumentParser):
         messages = [message]
         if found := re.search(r"arguments(?: are required:)? (.*?)(?: is required)?$", message):
             # A misspelled option explains why a required one is missing.
-            messages = self._on_unknown_options(self.arguments) or [self._needs(found[1])]
+            names = found[1].replace(",", "").split()
+            one_of = "one of " * (names[0][0] == "-" and len(names) > 1)
+            needs = f"needs {one_of}{', '.join(names)}. See {self.prog} --help"
+            messages = self._on_unknown_options(self.arguments) or [needs]
         if found := re.fullmatch(r"argument (?:-\w/)?(--[\w-]+): expected .*", message):
             messages = [f"{found[1]}: needs a value. See {self.prog} --help"]
         self._end([*self.faults, *messages])
@@ -53,17 +46,13 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            kind = (
-                f"{action.option_strings[0]}: no choice" if action.option_strings else "no command"
-            )
-            ours = OTHER_COMMANDS.get(value.lower().replace("_", "-"))
-            hint = f"Try: {self.prog} {ours}" if ours and not action.option_strings else ""
-            hint = hint or NOT_BUILT.get(value) or suggestion(value, action.choices)
-            message = f"{kind} is called '{value}'. {hint}"
-            if not action.option_strings:
-                raise argparse.ArgumentError(None, message)
-            self.faults.append(message)
+        if action.choices is None or value in action.choices:
+            return
+        known = suggestion(value, action.choices)
+        if not action.option_strings:
+            message = f"no command is called '{value}'. {known}"
+            raise argparse.ArgumentError(None, message)
+        self.faults.append(f"{action.option_strings[0]}: no choice is called '{value}'. {known}")
 
     def _get_value(self, action: argparse.Action, text: str) -> Any:
         try:
@@ -82,55 +71,25 @@ class Parser(argparse.ArgumentParser):
 
     def reject(self, arguments: list[str]) -> Any:
         """End with one sentence on each option that this parser does not have, or on arguments."""
-        if messages := self._on_unknown_options(arguments):
-            self._end(messages)
-        has_input = "--input" in self._option_string_actions
-        if has_input and len(arguments) == 1 and os.path.isfile(arguments[0]):
-            self.error(
-                f"{arguments[0]}: is a text, not a run. Try --input {for_shell(arguments[0])}"
-            )
-        self.error(f"unexpected arguments: {' '.join(arguments)}. Leave them out")
-
-    def _needs(self, missing: str) -> str:
-        """Returns the message for arguments that are missing, with the first example of the
-        command, in which the run is the one on the command line, or else the newest one.
-        """
-        from xformer_kit.config.saved.run_directories import (
-            CONFIG,
-            example_of_run,
-            named_run,
-            newest_run,
-        )
-        from xformer_kit.text.user_path import user_path
-
-        names = missing.replace(",", "").split()
-        of_these = f"{'one of ' * (names[0][0] == '-' and len(names) > 1)}{', '.join(names)}"
-        example = next(line.strip() for line in str(self.epilog).split("\n") if "xformer" in line)
-        given = next((word for word in self.arguments[:1] if word[0] != "-"), None)
-        needs = f"needs {of_these}"
-        takes_run = [action.metavar for action in self._get_positional_actions()][:1] == ["RUN"]
-        if given and takes_run and not (user_path(named_run(given)) / CONFIG).is_file():
-            needs, given = f"got {printable(given)}, which is no run, and {needs}", None
-        run = given or newest_run()
-        if EXAMPLE_RUN.search(example) and run is None:
-            return f"{needs}. {example_of_run()}"
-        return f"{needs}. Try {EXAMPLE_RUN.sub(for_shell(str(run)), example)}"
+        unexpected = f"unexpected arguments: {' '.join(arguments)}. Leave them out"
+        self._end(self._on_unknown_options(arguments) or [*self.faults, unexpected])
 
     def _on_unknown_options(self, arguments: list[str]) -> list[str]:
         """Returns a message for each option that this parser does not have."""
         words = itertools.takewhile(lambda word: word != "--", arguments)
         names = (word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word))
-        unknown = dict.fromkeys(n for n in names if n not in self._option_string_actions)
-        return [self._unknown_option_message(name) for name in unknown]
-
-    def _unknown_option_message(self, name: str) -> str:
-        """Returns the message for an unknown option, with the options that it may mean."""
-        argument = name.strip("-").upper()
-        *more, last = similar_options(name, self._option_string_actions) or [""]
-        hint = f" Did you mean {', '.join(more)}{' or ' * bool(more)}{last}?" if last else ""
-        if argument in [action.metavar for action in self._get_positional_actions()]:
-            hint = f" {argument} is given without a name before it."
-        return f"no option is called {name}.{hint} See {self.prog} --help"
+        known = self._option_string_actions
+        # Without the dashes, which all have: --step and --help are not similar.
+        known_words = [option.strip("-") for option in known]
+        messages = []
+        for name in dict.fromkeys(name for name in names if name not in known):
+            word = name.strip("-")
+            similar = [one for one in known_words if one.startswith(word)] or [
+                nearest(word, known_words)
+            ]
+            hint = f" Did you mean --{' or --'.join(similar)}?" if any(similar) else ""
+            messages.append(f"no option is called {name}.{hint} See {self.prog} --help")
+        return messages
 
 
 def run_name(word: str) -> str:

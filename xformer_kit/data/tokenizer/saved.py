@@ -4,7 +4,6 @@ ConfigError.
 
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from xformer_kit.data.plain import Plain
@@ -14,18 +13,6 @@ from xformer_kit.registry import ConfigError, config_error, did_you_mean
 from xformer_kit.registry.messages import one_line
 
 KEYS = ("tokenizer", "state")
-# of a tokenizer.json of the library `tokenizers`
-LIBRARY_KEYS = (
-    "version",
-    "truncation",
-    "padding",
-    "added_tokens",
-    "normalizer",
-    "pre_tokenizer",
-    "post_processor",
-    "decoder",
-    "model",
-)
 # errors of restoring a tokenizer from wrong values
 RESTORE_ERRORS = (TypeError, KeyError, ValueError, AttributeError, IndexError)
 
@@ -43,27 +30,24 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         if not isinstance(data, dict):
             raise ValueError("no JSON object")
     except (OSError, ValueError, RecursionError) as error:
-        raise _file_error(f"{file}' ({error})", "Name a run's directory") from None
-    return _load_library(file, text, data) if "model" in data else _load_own(file, data)
-
-
-def _load_library(file: Path, text: str, data: Plain) -> Tokenizer:
-    """Loads a file of the library `tokenizers`."""
+        raise _not_saved(file, error, "Name a run's directory.") from None
     try:
+        if "model" not in data:
+            return _load_own(file, data)
         recognised = (kind for kind in TOKENIZERS.values() if kind.recognises(data))
         return next(recognised, TOKENIZERS["pretrained"]).read(text, file)
-    except (ConfigError, *RESTORE_ERRORS) as error:
-        _check_keys(file, data, LIBRARY_KEYS)
-        if isinstance(error, ConfigError):
-            raise
-        raise _other_values(file, error) from None
+    except ConfigError:
+        raise
+    except RESTORE_ERRORS as error:
+        raise _not_saved(file, error) from None
 
 
 def _load_own(file: Path, data: Plain) -> Tokenizer:
-    """Loads a file with the name of a component and its state."""
-    _check_keys(file, data, KEYS)
-    if missing := [key for key in KEYS if key not in data]:
-        raise _missing_key(file, missing[0])
+    """Loads a file with the name of a component and its state. Raises one of RESTORE_ERRORS for
+    values that no run writes.
+    """
+    if {*data} != {*KEYS}:
+        raise ValueError(f"it has the keys {', '.join(data) or 'none'}")
     name, state = str(data["tokenizer"]), data["state"]
     if name not in TOKENIZERS:
         raise config_error(
@@ -74,58 +58,18 @@ def _load_own(file: Path, data: Plain) -> Tokenizer:
         )
     component = TOKENIZERS[name]
     if not isinstance(state, dict) or component.save is not Tokenizer.save:
-        raise _file_error(f"{file}', which is none of tokenizer '{name}'")
-    try:
-        tokenizer = component.restore(state)
-        _ = tokenizer._pieces  # computes the bytes of all tokens, which fails for wrong values
-        known_state = (
-            tokenizer.state() if component.__module__.startswith("xformer_kit.") else state
-        )
-    except RESTORE_ERRORS as error:
-        raise _not_restored(file, name, state, error) from None
-    _check_keys(file, state, known_state, "state.")
+        raise ValueError(f"it is none of tokenizer '{name}'")
+    tokenizer = component.restore(state)
+    _ = tokenizer._pieces  # computes the bytes of all tokens, which fails for wrong values
+    is_ours = component.__module__.startswith("xformer_kit.")
+    if is_ours and (unknown := state.keys() - tokenizer.state().keys()):
+        raise ValueError(f"its state has the unknown key {sorted(unknown)[0]}")
     return tokenizer
 
 
-def _check_keys(file: Path, keys: Plain, known: Iterable[str], prefix: str = "") -> None:
-    """Raises ConfigError for keys that no run writes. prefix: of the keys in the message."""
-    if unknown := [key for key in keys if key not in known]:
-        raise _unknown_keys(file, unknown, known, prefix)
-
-
-def _not_restored(file: Path, name: str, state: Plain, error: Exception) -> ConfigError:
-    """Returns the error of a state from which a tokenizer could not be restored."""
-    text = str(error)
-    if isinstance(error, TypeError) and (
-        unknown := [key for key in state if f"unexpected keyword argument '{key}'" in text]
-    ):
-        return _unknown_keys(file, unknown, (), "state.")
-    if isinstance(error, KeyError) and error.args and error.args[0] not in state:
-        keys = ", ".join(f"state.{key}" for key in state) or "nothing"
-        return _missing_key(file, f"state.{error.args[0]}", f". It has: {keys}")
-    return _other_values(file, error, f" of tokenizer '{name}'")
-
-
-def _unknown_keys(
-    file: Path, unknown: Iterable[str], known: Iterable[str], prefix: str
+def _not_saved(
+    file: Path, error: Exception, fix: str = "Bring a copy of the file back."
 ) -> ConfigError:
-    """Returns the error of unknown keys; it lists the known keys, if there are any."""
-    written = f". A run writes: {', '.join(prefix + key for key in known)}" if known else ""
-    keys = ", ".join(f"'{prefix}{key}'" for key in unknown)
-    fix = "Remove the key, or bring a copy of the file back"
-    return _file_error(f"{file}' with the unknown key {keys}{written}", fix)
-
-
-def _missing_key(file: Path, key: str, note: str = "") -> ConfigError:
-    """Returns the error of a missing key."""
-    return _file_error(f"{file}' without the key '{key}'{note}")
-
-
-def _other_values(file: Path, error: Exception, owner: str = "") -> ConfigError:
-    """Returns the error of values that no run writes."""
-    return _file_error(f"{file}'{owner} with other values ({one_line(error)})")
-
-
-def _file_error(got: str, fix: str = "Bring a copy of the file back") -> ConfigError:
-    """Returns the error of a file; `got` follows an opening quotation mark."""
-    return config_error("tokenizer", "must be a file that a run saved", f"'{got}", f"{fix}.")
+    """Returns the error of a file that no run saved, or that was edited."""
+    reason = f"without {error}" if isinstance(error, KeyError) else f"({one_line(error)})"
+    return config_error("tokenizer", "must be a file that a run saved", f"'{file}' {reason}", fix)
