@@ -80,14 +80,14 @@ class Parser(argparse.ArgumentParser):
         names = (word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word))
         known = self._option_string_actions
         # Without the dashes, which all have: --step and --help are not similar.
-        known_words = [option.strip("-") for option in known]
+        names_of_options = [option.strip("-") for option in known]
         messages = []
         for name in dict.fromkeys(name for name in names if name not in known):
             word = name.strip("-")
-            similar = [one for one in known_words if one.startswith(word)] or [
-                nearest(word, known_words)
-            ]
-            hint = f" Did you mean --{' or --'.join(similar)}?" if any(similar) else ""
+            similar = [option for option in names_of_options if option.startswith(word)]
+            if not similar and (option := nearest(word, names_of_options)):
+                similar = [option]
+            hint = f" Did you mean --{' or --'.join(similar)}?" if similar else ""
             messages.append(f"no option is called {name}.{hint} See {self.prog} --help")
         return messages
 

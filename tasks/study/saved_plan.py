@@ -1,101 +1,74 @@
 """Reads and validates plan.json of a study."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tasks.study.resolve import PLAN
 from xformer_kit.files.saved_files import read_object
-from xformer_kit.registry import ConfigError, Fault, config_error, format_value
+from xformer_kit.registry import (
+    ConfigError,
+    Context,
+    Fault,
+    config_error,
+    format_value,
+    mismatch,
+)
 from xformer_kit.study.nodes import Node
 
-HUGE = 1e300
 FIX = "Start the study again; its runs are kept."
-
-
-def _is_text(value: Any) -> bool:
-    """Whether the value is a text without a null character."""
-    return isinstance(value, str) and "\0" not in value
-
-
-def _is_number(value: Any) -> bool:
-    """Whether the value is a finite number; json also reads NaN and Infinity."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < HUGE
-
-
-def _is_object_of(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Returns the check of an object whose values all pass another check."""
-    return lambda value: isinstance(value, dict) and all(map(is_valid, value.values()))
-
-
-# check -> (description of valid values, whether a value is valid)
-CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "null": ("null", lambda value: value is None),
-    "text": ("a text without a null character", _is_text),
-    "override": (
-        "an override such as model.dim=64",
-        lambda value: _is_text(value) and "=" in value,
-    ),
-    "number": ("a number", _is_number),
-    "above 0": ("a number above 0", lambda value: _is_number(value) and value > 0),
-    "count": ("a whole number from 0 on", lambda value: type(value) is int and value >= 0),
-    "boolean": ("true or false", lambda value: isinstance(value, bool)),
-    "object": ("an object", lambda value: isinstance(value, dict)),
-    "texts": ("an object of texts", _is_object_of(_is_text)),
-    "lists": ("an object of lists", _is_object_of(lambda value: isinstance(value, list))),
-}
-# The schema of plan.json. A string names checks, one of which must pass. A key with a question mark
-# can be null or missing.
+ABOVE_0 = "above 0"  # a number above 0
+# The schema of plan.json: keys with types, with the schema of the items of a list, or of an object.
+# A key with a question mark can be null or missing.
 STUDY = {
-    "name": "text",
-    "question": "text or null",
-    "metric": "text",
-    "higher_is_better?": "boolean",
-    "margin?": "above 0",
-    "also?": ["text"],
-    "design": {"name": "text", "ahead?": "number"},
-    "budget": {"match": "text", "tolerance": "above 0", "by?": "text"},
-    "claim?": {"paper?": "text"},
-    "tune?": "lists",
-    "stop?": {"after": "count", "margin": "number or null", "alpha": "above 0"},
+    "name": str,
+    "question": str | None,
+    "metric": str,
+    "higher_is_better?": bool,
+    "margin?": ABOVE_0,
+    "also?": list[str],
+    "design": {"name": str, "ahead?": float},
+    "budget": {"match": str, "tolerance": ABOVE_0, "by?": str},
+    "claim?": {"paper?": str},
+    "tune?": dict[str, list],
+    "stop?": {"after": int, "margin": float | None, "alpha": ABOVE_0},
 }
 VARIANT = {
-    "label": "text",
-    "name": "text",
-    "levels": "texts",
-    "words": ["text"],
-    "tuned": ["override"],
-    "knob": ["text"],
-    "off": "number",
-    "cost": {"steps": "number", "params?": "number", "flops?": "number", "tokens?": "number"},
-    "rung?": {"name": "text", "multiple": "number"},
+    "label": str,
+    "name": str,
+    "levels": dict[str, str],
+    "words": list[str],
+    "tuned": list[str],
+    "knob": list[str],
+    "off": float,
+    "cost": {"steps": float, "params?": float, "flops?": float, "tokens?": float},
+    "rung?": {"name": str, "multiple": float},
 }
 POINT = {
-    "number": "count",
-    "label": "text",
-    "status": "text",
-    "value": "number or null",
-    "step": "count or null",
+    "number": int,
+    "label": str,
+    "status": str,
+    "value": float | None,
+    "step": int | None,
 }
 SEARCH = {
-    "trials": "count",
-    "seed": "count",
-    "end": "text or null",
-    "refused": "count",
-    "again": "count",
-    "confirmed": ["text"],
-    "commands": "lists",
-    "importance": "object",
-    "versions?": "texts",
+    "trials": int,
+    "seed": int,
+    "end": str | None,
+    "refused": int,
+    "again": int,
+    "confirmed": list[str],
+    "commands": dict[str, list],
+    "importance": dict,
+    "versions?": dict[str, str],
     "points": [POINT],
 }
 PLAN_SCHEMA = {
     "study": STUDY,
-    "pool": "text",
-    "command": ["text"],
-    "components": ["text"],
+    "pool": str,
+    "command": list[str],
+    "components": list[str],
     "variants": [VARIANT],
-    "runs": [{"variant": "count", "seed": "count", "key": "text"}],
+    "runs": [{"variant": int, "seed": int, "key": str}],
     "search?": SEARCH,
 }
 
@@ -118,12 +91,10 @@ def read_plan(folder: Path) -> dict:
 
 def fault(value: Any, schema: Any, path: str) -> Fault | None:
     """Returns the fault of the first value that does not match the schema; None if all do."""
-    if isinstance(schema, str):
-        checks = [CHECKS[name] for name in schema.split(" or ")]
-        if any(is_valid(value) for _, is_valid in checks):
-            return None
-        descriptions = " or ".join(description for description, _ in checks)
-        return Fault(path, f"must be {descriptions}", format_value(value))
+    if not isinstance(schema, (list, dict)):
+        wrong = next(mismatch(float if schema == ABOVE_0 else schema, value, path, Context()), None)
+        is_too_small = not wrong and schema == ABOVE_0 and value <= 0
+        return Fault(path, f"must be {ABOVE_0}", value) if is_too_small else wrong
     if not isinstance(value, type(schema)):
         kind = "a list" if isinstance(schema, list) else "an object"
         return Fault(path, f"must be {kind}", format_value(value))

@@ -19,11 +19,6 @@ JOURNAL = "search.journal"
 # errors while another process creates the tables
 TEMPORARY_ERRORS = ("already exists", "alembic_version", "database is locked")
 ATTEMPTS, ATTEMPT_INTERVAL = 5, 0.5  # to open a database, and seconds between them
-DRIVERS = {
-    "psycopg": "'psycopg[binary]'",
-    "psycopg2": "psycopg2-binary",
-    "MySQLdb": "mysqlclient",
-}  # module -> package
 MIN_TRIALS = 10  # finished trials that parameter importance needs
 IDENTITY = "asked"  # attribute of Optuna's study: what identifies the search
 
@@ -97,18 +92,13 @@ def unreachable(url: str, error: BaseException) -> ConfigError:
     """Returns the error of a storage that cannot be used."""
     printable_url = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", url)  # without the password
     reason = " ".join(str(error.__cause__ or error).split("\n")[0].split()) or type(error).__name__
-    fix = (
-        "Name another file, a database such as sqlite:///search.db, or wait until no other program"
-        " locks it."
-    )
-    if missing := re.search(r"No module named '(\w+)'", reason):
-        fix = f"Install the database's driver: pip install {DRIVERS.get(missing[1], missing[1])}."
-    elif url.startswith("postgres://"):
-        fix = f"Write postgresql://{printable_url.removeprefix('postgres://')}."
     return config_error(
         "study.storage",
         f"{printable_url} cannot be used as a search's storage: {reason.rstrip('.')}",
-        fix=fix,
+        fix=(
+            "Name another file, a database such as sqlite:///search.db, or wait until no other"
+            " program locks it."
+        ),
     )
 
 
@@ -133,41 +123,20 @@ def load_or_create(node: dict, identity: dict) -> Any:
         )
         stored = study.user_attrs.get(IDENTITY)
         if stored is None and study.get_trials(deepcopy=False):
-            stored = {"another program": True}
+            stored = {}  # of another program, whose trials are no runs
         if stored is None:
             study.set_user_attr(IDENTITY, identity)
     except errors() as error:
         raise unreachable(url, error) from None
     if stored not in (None, identity):
+        others = [key for key in identity if stored.get(key) != identity[key]]
         raise config_error(
             "study.storage",
-            f"{url} holds a search '{node['name']}' of {_differences(stored, identity)}",
+            f"{url} holds a search '{node['name']}' of another {' and '.join(others)}",
             fix="Use another name, study.name=NAME, or continue the other search with its own"
             " command.",
         )
     return study
-
-
-def _differences(stored: dict, identity: dict) -> str:
-    """Returns the differences of two searches of one name."""
-    keys = [key for key in identity | stored if stored.get(key) != identity.get(key)]
-    if "another program" in keys:
-        return "another program, whose trials are no runs"
-    if "space" in keys:
-        old, new = stored.get("space", {}), identity["space"]
-        changes = [
-            f"{name} was {old.get(name, 'not varied')}, is {new.get(name, 'not varied')}"
-            for name in old | new
-            if old.get(name) != new.get(name)
-        ]
-        return f"another space: {'; '.join(changes[:3]) or 'its order differs'}"
-    phrases = {
-        "config": "another config outside the space",
-        "data": "other data",
-        "metric": "another metric",
-        "seed": "another seed",
-    }
-    return " and ".join(phrases.get(key, key) for key in keys)
 
 
 def trial_of(trial: dict) -> Any:

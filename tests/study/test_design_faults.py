@@ -19,10 +19,7 @@ TWO = {
         ({}, "study.factors: must have at least one factor; got none."),
         (
             {"study": dict(TWO)},
-            (
-                "study.study: is nested in another study key, because the file has no package"
-                " header. Begin the file with # @pack"
-            ),
+            "study.study: the config has no such key.",
         ),
         (
             TWO | {"tune": {"optim.lr": [0.001, 0.001]}},
@@ -31,13 +28,6 @@ TWO = {
         (
             {"factors": {"norm": ["layer"]}},
             "study.baseline: must give every factor its level; got none for 'norm'.",
-        ),
-        (
-            {"factors": {"placment": ["post"]}, "baseline": {"placement": "pre"}},
-            (
-                "study.factors.placment: has no level in study.baseline, which has placement. Give"
-                " the factor one name in both."
-            ),
         ),
         (
             {"factors": {"norm": ["layer", "rms"]}, "baseline": {"norm": "rms"}},
@@ -175,6 +165,13 @@ TWO = {
 def test_each_fault_of_a_study_has_one_message(node, fault):
     found = messages(faults(node))
     assert len(found) == 1 and found[0].startswith(fault), found
+
+
+def test_a_factor_has_one_name():
+    _, found = read_factors({"factors": {"placment": ["post"]}, "baseline": {"placement": "pre"}})
+    missing, unknown = messages(found)
+    assert missing.startswith("study.baseline: must give every factor its level; got none for 'pla")
+    assert unknown.startswith("study.baseline.placement: is no factor. Did you mean 'placment'?")
 
 
 def test_faults_are_raised_before_variants_are_chosen():

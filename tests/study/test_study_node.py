@@ -1,7 +1,6 @@
 """What a report could not answer is refused before the first run."""
 
 import pytest
-import yaml
 
 from tests.messages import messages
 from xformer_kit.config import compose, preflight
@@ -30,11 +29,10 @@ def test_a_metric_needs_a_known_direction():
     assert fault.endswith("study.higher_is_better=true, or false.")
 
 
-@pytest.mark.parametrize(("name", "way"), study_node.EXAMPLES.items())
-def test_a_value_that_must_be_a_mapping_is_refused_with_an_example(name, way):
-    assert isinstance(yaml.safe_load(way), dict)
+@pytest.mark.parametrize("name", ["claim", "baseline", "factors", "budget", "tune", "stop"])
+def test_a_value_that_must_be_a_mapping_is_refused(name):
     assert messages(study_node.faults({**NODE, name: True})) == [
-        f"study.{name}: must be a mapping or null; got true. Try study.{name}='{way}'."
+        f"study.{name}: must be a mapping or null; got true."
     ]
 
 

@@ -45,19 +45,14 @@ def test_a_database_that_another_process_creates_is_opened_after_it(tmp_path, mo
     assert open_storage("sqlite:///new.db").get_all_studies() == [] and len(urls) == 3
 
 
-@pytest.mark.parametrize(
-    ("url", "fix"),
-    [
-        ("postgresql://me:word@host/db", "Install the database's driver: pip install "),
-        ("postgres://me:word@host/db", "Write postgresql://me:***@host/db."),
-    ],
-)
-def test_an_error_without_the_database_driver_has_the_package(monkeypatch, url, fix):
+@pytest.mark.parametrize("url", ["postgresql://me:word@host/db", "postgres://me:word@host/db"])
+def test_an_error_has_its_reason_and_no_password(monkeypatch, url):
     # SQLAlchemy 2.1 takes the first of them, 2.0 the second
     monkeypatch.setattr("builtins.__import__", _without(("psycopg", "psycopg2"), __import__))
     with pytest.raises(ConfigError) as error:
         open_storage(url)
-    assert fix in str(error.value) and "word" not in str(error.value)
+    assert "word" not in str(error.value)
+    assert ("No module named 'psycopg" if "ql:" in url else "postgres") in str(error.value)
 
 
 def _without(modules, real_import):

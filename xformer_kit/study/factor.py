@@ -13,7 +13,6 @@ A labelled level can be the baseline: `baseline: {block: wide}`.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any
 
 from xformer_kit.registry import Context, Fault, format_value, suggestion
@@ -92,18 +91,10 @@ def _read_into(node: Node, found: dict[str, Factor]) -> Iterator[Fault]:
     if wrong:
         return
     factors, base, only = sections.values()
-    misspelt = dict(_misspelt(factors, base))
-    for name, other in misspelt.items():
-        yield Fault(
-            f"study.factors.{name}",
-            f"has no level in study.baseline, which has {other}",
-            fix="Give the factor one name in both.",
-        )
     for name, levels in factors.items():
-        if name not in misspelt:
-            yield from _read_factor(str(name), levels, base, found)
+        yield from _read_factor(str(name), levels, base, found)
     for name in base:
-        if name not in factors and name not in misspelt.values():
+        if name not in factors:
             fix = suggestion(name, map(str, factors), "Factors")
             yield Fault(
                 f"study.baseline.{name}",
@@ -111,15 +102,6 @@ def _read_into(node: Node, found: dict[str, Factor]) -> Iterator[Fault]:
                 fix=f"{fix} Settings of all variants are set outside of study.",
             )
     yield from _read_conditions(only, found)
-
-
-def _misspelt(factors: Node, base: Node) -> Iterator[tuple[str, str]]:
-    """(factor without a baseline level, similar name in the baseline)."""
-    unmatched = [str(name) for name in base if name not in factors]
-    for name in (name for name in factors if name not in base):
-        for other in get_close_matches(str(name), unmatched, n=1):
-            unmatched.remove(other)
-            yield name, other
 
 
 def _read_factor(name: str, levels: Any, base: Node, found: dict[str, Factor]) -> Iterator[Fault]:

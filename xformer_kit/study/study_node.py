@@ -41,16 +41,6 @@ from xformer_kit.study.metric import metric
 from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.settings import KNOBS, SETTINGS, seeds
 
-EXAMPLES = {  # of the mappings of a study
-    "claim": "{paper: ..., expect: {variant: placement=post, is: worse}}",
-    "baseline": "{placement: pre}",
-    "factors": "{placement: [post, sandwich]}",
-    "only": "{ffn.width: {ffn: mlp}}",
-    "labels": "{placement=post: the first transformer}",
-    "budget": "{match: params, by: ffn.width}",
-    "tune": "{optim.lr: [1e-3, 3e-3]}",
-    "stop": "{after: 3, margin: 0.1}",
-}
 DIRECTORY_NAME, EXAMPLE_NAME = re.compile(r"[^/\\\s.][^/\\\0]*"), "my_study"
 DEFAULT_DESIGN = {"name": "one_at_a_time"}
 
@@ -89,25 +79,13 @@ def faults(node: Any, context: Context | None = None) -> list[Fault]:
                 got=format_value(node),
             )
         ]
-    if isinstance(node.get("study"), Mapping):
-        return [
-            Fault(
-                "study.study",
-                "is nested in another study key, because the file has no package header",
-                fix="Begin the file with # @package _global_.",
-            )
-        ]
     return list(_setting_faults(node, context)) or _factor_faults(node)
 
 
 def _setting_faults(node: Node, context: Context) -> Iterator[Fault]:
     """Unknown keys, and values of the wrong type."""
     settings = {"name": "study"} | {k: v for k, v in node.items() if k not in ("design", "name")}
-    for fault in SETTINGS.faults(settings, "study", context, other_keys=("name", "design")):
-        key = fault.path.removeprefix("study.")
-        if key in EXAMPLES and not fault.fix:
-            fault = fault.with_fix(f"Try {fault.path}='{EXAMPLES[key]}'.")
-        yield fault
+    yield from SETTINGS.faults(settings, "study", context, other_keys=("name", "design"))
     name = node.get("name")
     if name is not None and not (isinstance(name, str) and DIRECTORY_NAME.fullmatch(name)):
         yield Fault(

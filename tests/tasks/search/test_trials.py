@@ -130,7 +130,7 @@ def test_failed_and_diverged_runs_are_recorded_and_tried_again_on_request(home, 
     [
         (
             {"factors": {**NODE["factors"], "optim.lr": {"low": 1e-4, "high": 1e-2, "log": True}}},
-            "another space: optim.lr was",
+            "another space.",
         ),
         ({"metric": "val/perplexity"}, "another metric."),
         ({"seeds": [7, 8]}, "another seed."),
