@@ -380,9 +380,8 @@ def test_options_in_messages_of_a_part_have_its_path(files):
         prepare(composed(files, [*words, "tokenizer=byte"]))
     assert (
         str(error.value)
-        == "data.of.code: the split valid must hold an example; got none: all 50 sources are equal,"
-        " and equal sources go to the same split, by a hash. Give sources that differ, or a"
-        " validation set in data.of.code.valid_path."
+        == "data.of.code: the split valid must hold a pair; got none. Give more pairs, or a larger"
+        " share of them (data.of.code.valid); equal sources go to the same split."
     )
 
 

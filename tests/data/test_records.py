@@ -60,20 +60,19 @@ def test_any_record_is_read_as_it_was_written(tmp_path_factory, pairs, delimiter
             "jsonl_a",
             GOOD + '{"source": "c", "tar',
             f"{JSON_RULE}; line 2 of 'DIR/jsonl_a' cannot be read (Unterminated string starting at:"
-            " line 1 column 17 (char 16)). A file that was cut off ends so; write it again.",
+            " line 1 column 17 (char 16)). Write it again.",
         ),
         (
             "jsonl_a",
             json.dumps([{"source": "a", "target": "b"}])[:-1],
             f"{JSON_RULE}; 'DIR/jsonl_a' cannot be read (Expecting ',' delimiter: line 1 column 32"
-            " (char 31)). A file that was cut off ends so; write it again.",
+            " (char 31)). Write it again.",
         ),
         (
             "jsonl_a.json",
             json.dumps({"source": "a"}, indent=1),
             f"{JSON_RULE}; line 1 of 'DIR/jsonl_a.json' cannot be read (Expecting property name"
-            " enclosed in double quotes: line 1 column 2 (char 1)). Write each object in one line,"
-            " or all of them in [ and ] with commas between.",
+            " enclosed in double quotes: line 1 column 2 (char 1)). Write it again.",
         ),
         (
             "jsonl_a",
@@ -89,13 +88,13 @@ def test_any_record_is_read_as_it_was_written(tmp_path_factory, pairs, delimiter
             "jsonl_a",
             '{"source": "a", "target": ' + 5000 * "1" + "}",
             f"{JSON_RULE}; line 1 of 'DIR/jsonl_a' cannot be read (it has a number of more"
-            " than 4,300 digits). Mend it.",
+            " than 4,300 digits). Write it again.",
         ),
         (
             "jsonl_a",
             '{"source": "a", "source": "b", "target": "c"}',
             f"{JSON_RULE}; line 1 of 'DIR/jsonl_a' cannot be read (the key 'source' is there"
-            " twice). Mend it.",
+            " twice). Write it again.",
         ),
         (
             "jsonl_a",

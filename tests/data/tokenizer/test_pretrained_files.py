@@ -1,7 +1,5 @@
 """A pretrained tokenizer.json is saved with a run and fingerprinted by content; path errors."""
 
-import json
-
 import pytest
 
 from tests.data.tokenizer.tokenizer_forms import FORMS, PROSE
@@ -58,29 +56,8 @@ def test_a_missing_file_is_refused(path):
 
 
 @pytest.mark.parametrize(
-    ("content", "contents"),
-    [
-        ({"model_type": "bert", "hidden_size": 768}, "the config of a model"),
-        ({"architectures": ["BertModel"]}, "the config of a model"),
-        ({"tokenizer_class": "BertTokenizer", "unk_token": "?"}, "the settings of a tokenizer"),
-        ({"a": 0, "b": 1}, "a vocabulary without the rules of a tokenizer"),
-        ({"unk_token": "[UNK]", "cls_token": "[CLS]"}, "the names of special tokens"),
-        ({"_from_model_config": True, "transformers_version": "5"}, "the settings of generation"),
-        ({"metadata": {}, "weight_map": {"a": "b"}}, "the index of a model's weights"),
-    ],
+    "content", ["", "{}", "not json", '{"model": {"type": "BPE"}}', '{"a": 0}']
 )
-def test_another_file_of_a_model_is_named(tmp_path, content, contents):
-    path = tmp_path / "one.json"
-    path.write_text(json.dumps(content))
-    with pytest.raises(ConfigError) as error:
-        Pretrained(path=str(path))
-    assert str(error.value) == (
-        "tokenizer.path: must be a tokenizer.json of the library tokenizers; got"
-        f" '{path}', {contents}. Give the tokenizer.json of the same model."
-    )
-
-
-@pytest.mark.parametrize("content", ["", "{}", "not json", '{"model": {"type": "BPE"}}'])
 def test_a_file_of_another_format_is_refused(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
     said = r"^tokenizer\.path: must be a tokenizer\.json of the library tokenizers; got '.*' "

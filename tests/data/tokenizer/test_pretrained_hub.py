@@ -62,38 +62,31 @@ def test_a_cached_name_needs_no_network(hub, tokenizer_files):
     assert hub.asked == [("openai-community/gpt2", "tokenizer.json", True)]
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (
-            "LocalEntryNotFoundError",
-            (
-                "there is no such local file, the hub's cache on this machine has no"
-                " tokenizer.json of it, and the hub cannot be reached"
-            ),
-        ),
-        ("EntryNotFoundError", "the hub has this model, but no tokenizer.json in it."),
-        ("RepositoryNotFoundError", "the hub has no such model, or it requires a login."),
-        (None, "the hub did not give it (the line is cut)."),
-    ],
+REFUSED = (
+    "tokenizer.path: must be a tokenizer.json or a name on the hub; got '{}', which is no local"
+    " file, and the hub did not give it ({}). Give the path of a tokenizer.json, or start once with"
+    " a network."
 )
-def test_an_error_of_the_hub_is_one_reason(hub, error, reason):
+
+
+@pytest.mark.parametrize(
+    "error", ["LocalEntryNotFoundError", "EntryNotFoundError", "RepositoryNotFoundError", None]
+)
+def test_an_error_of_the_hub_is_one_sentence(hub, error):
     errors = pytest.importorskip("huggingface_hub.errors")
     kind = getattr(errors, error) if error else RuntimeError
     hub.answer = kind.__new__(kind)
     hub.answer.args = ("the line is cut",)
     with pytest.raises(ConfigError) as raised:
         Pretrained(path="some/model")
-    assert str(raised.value).startswith(
-        f"tokenizer.path: must be a tokenizer.json or a name on the hub; got 'some/model': {reason}"
-    )
+    assert str(raised.value) == REFUSED.format("some/model", "the line is cut")
 
 
 @pytest.mark.parametrize("error", ["RepositoryNotFoundError", "EntryNotFoundError"])
 def test_an_error_in_the_first_answer_ends_the_attempts(hub, error):
     kind = getattr(pytest.importorskip("huggingface_hub.errors"), error)
     hub.reached = kind.__new__(kind)
-    with pytest.raises(ConfigError, match="the hub has"):
+    with pytest.raises(ConfigError, match="the hub did not give it"):
         Pretrained(path="some/model")
     assert len(hub.asked) == 1
 
@@ -125,10 +118,4 @@ def test_without_a_network_one_sentence_comes_after_one_wait(
     (sentence,) = raised.value.messages
     refused = f"[Errno {errno.ECONNREFUSED}] {os.strerror(errno.ECONNREFUSED)}"
     reason = refused if how == "refused" else "no answer in 0.5 seconds"
-    assert (
-        sentence
-        == "tokenizer.path: must be a tokenizer.json or a name on the hub; got 'gpt2': there is"
-        " no such local file, the hub's cache on this machine has no tokenizer.json of it, and the"
-        f" hub cannot be reached ({reason}). Start once with a network, or copy the model's"
-        " tokenizer.json here and set tokenizer.path to it."
-    )
+    assert sentence == REFUSED.format("gpt2", reason)

@@ -80,12 +80,6 @@ class Corpus:
         """Returns the approximate bytes of all splits, for the progress bar; 0 if unknown."""
         return 0
 
-    def empty_fault(self, split: str) -> Fault | None:
-        """Returns the fault that explains why a split is empty; None if the corpus has no
-        explanation.
-        """
-        return None
-
 
 CORPORA = Registry("corpus", base=Corpus, group="data")
 

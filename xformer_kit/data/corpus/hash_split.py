@@ -12,7 +12,6 @@ from xformer_kit.data import files
 from xformer_kit.data.corpus.base import PairCorpus, TextPairs, hash_fraction
 from xformer_kit.registry import Context, Fault, Options
 
-MAX_SOURCES = 1000  # largest number of different sources that explains an empty split
 DEFAULT_VALID = 0.05  # share of the sources for validation, by default
 SEPARATOR = " ||| "  # between several sources of a pair
 
@@ -96,35 +95,6 @@ class HashSplitCorpus(PairCorpus):
                 return split
             at -= size
         return "train"
-
-    def empty_fault(self, split: str) -> Fault | None:
-        """Returns the fault of a split that is empty because the training data repeat a few
-        sources.
-        """
-        if split in self.given_splits:
-            return None
-        hashes: set[int] = set()
-        count = 0
-        for row in self.rows("train"):
-            if all(map(str.strip, row)):
-                count += 1
-                hashes.add(hash(row[0]))
-                if len(hashes) > MAX_SOURCES:
-                    return None
-        if 2 * len(hashes) > count:
-            return None
-        unit = "sources" if self.form == "pairs" else "documents"
-        repeated = f"of {count:,} {unit} only {len(hashes):,} differ"
-        if len(hashes) == 1:
-            repeated = f"all {count:,} {unit} are equal"
-        option, kind = ("test", "test") if split == "test" else ("valid", "validation")
-        options = " and ".join(map(self.option_path, self.split_options[option]))
-        return Fault(
-            self.config_path,
-            f"the split {split} must hold an example",
-            got=f"none: {repeated}, and equal {unit} go to the same split, by a hash",
-            fix=f"Give {unit} that differ, or a {kind} set in {options}.",
-        )
 
 
 class HashSplitFiles(HashSplitCorpus):

@@ -133,14 +133,11 @@ class TabSeparated(HashSplitFiles):
                 elif not line.strip():
                     yield "", ""  # counted as empty
                 else:
-                    fix = f"Mend the line, or set {self.option_path('columns')}."
-                    if ".csv" in file.suffixes:
-                        fix = "Try data=csv data.source=COLUMN data.target=COLUMN."
                     raise self.config_error(
                         option,
                         f"must have {needed} columns between tabs",
                         f"{len(cells)} in line {number:,} of '{file}'",
-                        fix,
+                        f"Mend the line, or set {self.option_path('columns')}.",
                     )
 
     def _column_indices(self, file: Path, names: list[str]) -> Iterator[int]:

@@ -193,16 +193,8 @@ class JSONLines(RecordFiles):
         try:
             return json.loads(text, object_pairs_hook=_different_keys)
         except (ValueError, RecursionError) as error:
-            reason, fix = one_line(error), "Mend it."
-            at_end = isinstance(error, json.JSONDecodeError) and not text[error.pos :].strip()
-            if text.strip() == "{":
-                fix = (
-                    "Write each object in one line, or all of them in [ and ] with commas between."
-                )
-            elif at_end or reason.startswith("Unterminated"):
-                fix = "A file that was cut off ends so; write it again."
-            rule = f"{JSON_RULE}; {where} cannot be read ({reason})"
-            raise self.config_error(option, rule, fix=fix) from None
+            rule = f"{JSON_RULE}; {where} cannot be read ({one_line(error)})"
+            raise self.config_error(option, rule, fix="Write it again.") from None
 
 
 def _different_keys(pairs: list[tuple[str, Any]]) -> Plain:

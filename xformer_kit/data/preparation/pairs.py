@@ -158,7 +158,8 @@ class Pairs:
                 self.config_path,
                 f"the split {self.split} must hold a pair",
                 "none",
-                f"Give more pairs, or a larger share of them ({self.config_path}.{self.split}).",
+                f"Give more pairs, or a larger share of them ({self.config_path}.{self.split});"
+                " equal sources go to the same split.",
             )
         if not len(lengths) or (lengths <= NUM_SPECIAL).any():
             raise config_error(

@@ -154,8 +154,6 @@ def _splits(
     """
     data, splits = config["data"], dict[str, Any]()
     for split, counts in meta["splits"].items():
-        if not counts.get("source", counts)["tokens"] and (fault := corpus.empty_fault(split)):
-            raise ConfigError(fault)
         if corpus.form == "pairs":
             splits[split] = Pairs(
                 [Ragged(folder / f"{split}.{side}", **counts[side]) for side in SIDES],

@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from os.path import commonprefix
@@ -28,16 +27,6 @@ from xformer_kit.data.tokenizer.special_tokens import special_names, without_spe
 from xformer_kit.data.tokenizer.texts import as_text, batches, utf8, whole_words
 from xformer_kit.registry import config_error
 
-# keys of other JSON files of a model -> what such a file holds
-OTHER_FILES = {
-    frozenset({"model_type", "architectures"}): "the config of a model",
-    frozenset({"weight_map"}): "the index of a model's weights",
-    frozenset({"tokenizer_class", "model_max_length"}): "the settings of a tokenizer",
-    frozenset({"bos_token", "eos_token", "unk_token", "cls_token", "pad_token"}): (
-        "the names of special tokens"
-    ),
-    frozenset({"transformers_version"}): "the settings of generation",
-}
 NO_WORDS = {"type": "WordLevel", "vocab": {}, "unk_token": ""}  # a model
 
 
@@ -353,28 +342,12 @@ def parse_tokenizer(text: str, config_path: str, file: object) -> Any:
     except BaseException as error:  # the library raises nothing more specific, and may panic
         if not isinstance(error, Exception) and "Panic" not in type(error).__name__:
             raise
-        other = _other_file(text)
         raise config_error(
             config_path,
             "must be a tokenizer.json of the library tokenizers",
-            f"'{file}', {other}" if other else f"'{file}' ({error})",
-            "Give the tokenizer.json of the same model."
-            if other
-            else "Give one, or save it again with a current version.",
+            f"'{file}' ({error})",
+            "Give one, or save it again with a current version.",
         ) from None
-
-
-def _other_file(text: str) -> str | None:
-    """Returns what another JSON file of a model holds; None if it is not known."""
-    with suppress(ValueError, RecursionError):
-        data = json.loads(text)
-        keys = {*data} if isinstance(data, dict) and "model" not in data else set()
-        for known, contents in OTHER_FILES.items():
-            if known & keys:
-                return contents
-        if keys and all(isinstance(number, int) for number in data.values()):
-            return "a vocabulary without the rules of a tokenizer"
-    return None
 
 
 def from_data(data: Plain) -> Any:

@@ -172,26 +172,13 @@ def _download(name: str) -> str:
             if failure := _unreachable(name):
                 raise errors.LocalEntryNotFoundError(failure)
             return huggingface_hub.hf_hub_download(name, FILE)
-    except errors.RepositoryNotFoundError:
-        reason = (
-            "the hub has no such model, or it requires a login. There is no such local file either"
-        )
-    except errors.LocalEntryNotFoundError as error:
-        reason = (
-            f"there is no such local file, the hub's cache on this machine has no {FILE} of it, and"
-            f" the hub cannot be reached ({one_line(error)}). Start once with a network, or copy"
-            f" the model's {FILE} here and set tokenizer.path to it"
-        )
-    except errors.EntryNotFoundError:
-        reason = (
-            f"the hub has this model, but no {FILE} in it. Convert it with transformers'"
-            " AutoTokenizer, and give the path"
-        )
     except Exception as error:  # of the network or of the name, by several libraries
-        reason = f"the hub did not give it ({one_line(error)}). Download {FILE}, and give its path"
-    raise config_error(
-        "tokenizer.path", f"must be a {FILE} or a name on the hub", f"'{name}': {reason}"
-    )
+        raise config_error(
+            "tokenizer.path",
+            f"must be a {FILE} or a name on the hub",
+            f"'{name}', which is no local file, and the hub did not give it ({one_line(error)})",
+            f"Give the path of a {FILE}, or start once with a network.",
+        ) from None
 
 
 def _unreachable(name: str) -> str | None:
