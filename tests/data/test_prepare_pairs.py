@@ -193,7 +193,7 @@ def test_a_split_without_pairs_is_an_error(tmp_path):
     assert (
         str(error.value)
         == "data: the split valid must hold a pair; got none. Give more pairs, or a larger share of"
-        " them (data.valid)."
+        " them (data.valid); equal sources go to the same split."
     )
 
 

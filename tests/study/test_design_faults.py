@@ -136,7 +136,7 @@ TWO = {
             },
             (
                 "study.budget.by: ffn.width is adjusted to match parameters, which would override"
-                " study.factors.ffn.width; got 'ffn.width'. Adjust model.dim or model.layers, or"
+                " study.factors.ffn.width; got 'ffn.width'. Adjust another key, or"
                 " study.budget.match=none."
             ),
         ),
@@ -144,8 +144,8 @@ TWO = {
             TWO | {"tune": {"trainer.max_steps": [4, 8]}, "budget": {"match": "tokens"}},
             (
                 "study.budget.by: trainer.max_steps is adjusted to match tokens, which would"
-                " override study.tune.trainer.max_steps; got 'trainer.max_steps'. Choose"
-                " study.budget.match=none."
+                " override study.tune.trainer.max_steps; got 'trainer.max_steps'. Adjust another"
+                " key, or study.budget.match=none."
             ),
         ),
         (

@@ -130,11 +130,11 @@ def test_on_each_rung_a_budget_is_that_of_the_baseline():
     [
         (
             {"budget": {"match": "tokens"}},
-            "study.budget: tokens are matched by trainer.max_steps, which the ladder sets",
+            "study.budget.by: must not be a key that the ladder sets on every rung; got trainer.",
         ),
         (
             {"budget": {"match": "params", "by": "model.dim"}},
-            "study.budget.by: must not be a size of the ladder; got",
+            "study.budget.by: must not be a key that the ladder sets on every rung; got model.",
         ),
         (
             {"factors": {"model.dim": [4]}, "baseline": {"model.dim": 8}},
@@ -152,7 +152,7 @@ def test_on_each_rung_a_budget_is_that_of_the_baseline():
             {"design": SIZES | {"multiples": [5]}},
             (
                 "study.design.sizes: must be at least 4 for a law with one number of tokens per"
-                " parameter; got 3. Or give a second"
+                " parameter; got 3."
             ),
         ),
         (

@@ -138,9 +138,6 @@ def _too_few_sizes(options: Any) -> Iterator[Fault]:
             "sizes",
             f"must be at least {needed} for a law with {law} of tokens per parameter",
             got=count,
-            fix="Or give a second multiple, with which 3 do."
-            if multiples == 1 and count == min_sizes(2)
-            else "",
         )
 
 
@@ -153,21 +150,10 @@ def law_axis(multiples: Iterable[float]) -> str | None:
 
 def _budget_faults(budget: Node, sizes: Node) -> Iterator[Fault]:
     """Faults of a budget that is matched by a key that the ladder itself sets."""
-    matched, knob = budget["match"], budget["by"]
-    if matched != "none" and knob == STEPS_KEY:
-        yield Fault(
-            "study.budget",
-            f"{matched} are matched by {STEPS_KEY}, which the ladder sets from the tokens per"
-            " parameter of a rung",
-            fix=(
-                "Try budget: {match: params, by: ffn.width}, {match: flops, by: ffn.width}, or"
-                " none."
-            ),
-        )
-    elif knob in sizes:
+    if budget["by"] in (*sizes, STEPS_KEY):
         yield Fault(
             "study.budget.by",
-            "must not be a size of the ladder",
-            got=knob,
-            fix="Match it by another option, such as ffn.width.",
+            "must not be a key that the ladder sets on every rung",
+            got=budget["by"],
+            fix="Match params or flops by another option, such as ffn.width.",
         )

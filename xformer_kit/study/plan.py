@@ -124,24 +124,14 @@ def _list_variants(names: list[str], count: int) -> str:
 
 def _check_max_runs(node: Node, count: int, rungs: Sequence[Rung | None]) -> None:
     """Raises ConfigError if `count` variants have more runs than study.max_runs."""
-    seed_count, max_runs = len(seeds(node)), node["max_runs"]
-    each = len(rungs) * len(tunings(node)) * seed_count
-    if count * each <= max_runs:
-        return
-    times = f", {len(rungs)} rungs" * (len(rungs) > 1) + " and their tuning" * bool(node["tune"])
-    fits = max_runs // each - 1  # variants other than the baseline
-    other = f", or design={{name: random, count: {fits}}}" if fits > 0 and len(rungs) == 1 else ""
-    make = f"{_plural(count, 'variant')} with {_plural(seed_count, 'seed')}{times} make"
-    raise config_error(
-        "study.max_runs",
-        "must hold the runs of the design",
-        got=f"{max_runs}, and {make} {count * each}",
-        fix=f"Raise it, or take fewer seeds or levels{other}.",
-    )
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
+    needed = count * len(rungs) * len(tunings(node)) * len(seeds(node))
+    if needed > node["max_runs"]:
+        raise config_error(
+            "study.max_runs",
+            f"must hold the {needed} runs of the design",
+            got=node["max_runs"],
+            fix="Raise it, or take fewer seeds or levels.",
+        )
 
 
 def name_of(node: Node, label: str) -> str:
@@ -199,11 +189,8 @@ def _label_faults(node: Node, found: list[Variant]) -> Iterator[Fault]:
         variant_by_name.setdefault(str(name), variant)
     for variant in names:
         if variant not in labels:
-            ends = (f"Did you mean {one}? " for one in labels if one.endswith(f"={variant}"))
-            near = next(ends, did_you_mean(str(variant), labels))
-            yield Fault(
-                f"study.labels.{variant}", "is no variant", fix=f"{near}Known: {'; '.join(labels)}."
-            )
+            fix = f"{did_you_mean(variant, labels)}Known: {'; '.join(labels)}."
+            yield Fault(f"study.labels.{variant}", "is no variant", fix=fix)
 
 
 def _claim_faults(node: Node, found: list[Variant]) -> list[Fault]:

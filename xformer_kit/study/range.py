@@ -34,7 +34,6 @@ class FactorRange:
                 "high",
                 "must be above low",
                 got=f"low {format_value(low)} and high {format_value(high)}",
-                fix=("Swap them." if high < low else f"List it as a level: [{format_value(low)}]."),
             )
         if options.log:
             yield from above(options, "Raise it, or leave log out.", low=0)

@@ -31,14 +31,11 @@ def faults(node: Node, factors: Factors) -> Iterator[Fault]:
             fix="Make each key a factor.",
         )
     confirmed = (1 + design["confirm"]) * (len(seeds(node)) - 1)
-    if (count := design["trials"] + confirmed) > node["max_runs"]:
+    if design["trials"] + confirmed > node["max_runs"]:
         yield Fault(
             "study.max_runs",
             "must hold the runs of the search",
-            got=(
-                f"{node['max_runs']}, and {design['trials']} trials with {confirmed} runs that"
-                f" confirm the best make {count}"
-            ),
+            got=f"{node['max_runs']}, and {design['trials']} trials and {confirmed} others",
             fix="Raise it, or lower study.design.trials.",
         )
     if design["pruner"] != "none" and not node["metric"].startswith(VAL):

@@ -257,14 +257,12 @@ def _knob_faults(node: Node, factors: Factors) -> Iterator[Fault]:
     """A knob of the budget that a factor or `tune` sets too."""
     budget, paths = node["budget"], _set_keys(node, factors)
     if budget["match"] != "none" and budget["by"] in paths:
-        free = [knob for knob in KNOBS[budget["match"]] if knob not in paths]
-        alternatives = f"Adjust {' or '.join(free)}, or" if free else "Choose"
         cost, path = COST_NAMES[budget["match"]], paths[budget["by"]]
         yield Fault(
             "study.budget.by",
             f"{budget['by']} is adjusted to match {cost}, which would override {path}",
             got=f"{budget['by']!r}",
-            fix=f"{alternatives} study.budget.match=none.",
+            fix="Adjust another key, or study.budget.match=none.",
         )
 
 
