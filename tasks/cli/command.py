@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasks import Config
 from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
-from xformer_kit.text.command_lines import for_shell, program
+from xformer_kit.text.command_lines import program
 from xformer_kit.text.printable import printable
 from xformer_kit.text.user_path import is_override, user_path
 
@@ -84,38 +84,19 @@ def study_directory(study: str) -> Path:
     )
 
 
-def open_run(
-    run: str, components: list[str], *, has_checkpoint: bool = False
-) -> tuple[Path, Config]:
+def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
     """Returns (directory, config) of a run, after importing the user's components.
-
-    has_checkpoint: whether the command has the option --checkpoint, for the message.
 
     Raises ConfigError if it is not a run, if its config has faults, or if the run was started with
     components that are missing here.
     """
+    from xformer_kit.config.saved.run_directories import example_of_run
     from xformer_kit.config.saved.saved_run import read_run
 
     path = user_path(run)
     if not path.is_dir():
-        raise config_error(run, "is no directory", fix=_run_of_file(path, has_checkpoint))
+        raise config_error(run, "is no directory", fix=example_of_run())
     return path, read_run(path, components)
-
-
-def _run_of_file(path: Path, has_checkpoint: bool) -> str:
-    """Returns the fix for a path that is no directory: the run that contains it, and its name if
-    it is a checkpoint; else the newest run.
-    """
-    from xformer_kit.config.saved.run_directories import example_of_run
-
-    run = next((folder for folder in path.parents if (folder / "config.yaml").is_file()), None)
-    if run is None:
-        return example_of_run()
-    words = for_shell(str(run))
-    name = path.stem.removeprefix("step_")
-    if has_checkpoint and path.suffix == ".ckpt" and path.is_file():
-        words += f" --checkpoint {name}"
-    return f"Try {words}."
 
 
 def load_run(args: Any, default: str = "best") -> "LoadedRun":
@@ -132,7 +113,7 @@ def load_run(args: Any, default: str = "best") -> "LoadedRun":
     from xformer_kit.api import restore_model
     from xformer_kit.objective import objective_of
 
-    path, config = open_run(args.run, args.components, has_checkpoint=True)
+    path, config = open_run(args.run, args.components)
     name, checkpoint = _read_checkpoint(path, args, default)
     if sentence := summary.diverged(path):
         step = f"{checkpoint.global_step:,}"

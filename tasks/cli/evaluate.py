@@ -46,7 +46,7 @@ ANSWER_OPTIONS = ("reference", "beam", "length_penalty")
 def run(args: Any) -> int:
     faults = [*value_faults(args)]
     with collect(faults):
-        _, config = open_run(args.run, args.components, has_checkpoint=True)
+        _, config = open_run(args.run, args.components)
         faults += _option_faults(args, config)
     refuse(faults)
     if args.input is None:

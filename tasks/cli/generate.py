@@ -96,7 +96,7 @@ def run(args: Any) -> int:
         with collect(faults):
             lines = [_read_prompt(args.prompt)]
     with collect(faults):
-        _, config = open_run(args.run, args.components, has_checkpoint=True)
+        _, config = open_run(args.run, args.components)
         task = config["task"]["name"]
         text_use = OBJECTIVES[task].text_use
         faults += _option_faults(args, text_use, task)

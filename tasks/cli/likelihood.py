@@ -1,12 +1,12 @@
 """The likelihood of a text under a run's model: of its validation split, or of another text."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from tasks import Config, State
+from tasks import State
 from tasks.cli.given_text import given_windows
 from tasks.generation.decoding import batch_to_device, device_of
 from tasks.modules.configured_metrics import create_metrics
@@ -18,7 +18,7 @@ from xformer_kit.data.preparation.training_data import (
     check_fingerprint,
     set_tokenizers,
 )
-from xformer_kit.inspect.memory import DTYPES, micro_batch, precision, weights_dtype
+from xformer_kit.inspect.memory import autocast, micro_batch, precision, weights_dtype
 from xformer_kit.metrics import of_split
 
 COUNTED_AT_ONCE = 2**20  # tokens
@@ -79,11 +79,5 @@ def text_likelihood(run: Any, path: str, field: str, batch_size: int | None = No
 def _evaluated(run: Any) -> Iterator[Any]:
     """A context with the run's model in its precision, without gradients."""
     model = run.model.to(weights_dtype(run.config))
-    with torch.inference_mode(), _autocast(run.config, device_of(run)):
+    with torch.inference_mode(), autocast(precision(run.config), device_of(run).type):
         yield model
-
-
-def _autocast(config: Config, device: torch.device) -> Any:
-    """Returns the context of the run's precision."""
-    dtype, _, mode = precision(config).partition("-")
-    return torch.autocast(device.type, dtype=DTYPES[dtype]) if mode == "mixed" else nullcontext()

@@ -26,7 +26,7 @@ BATCH_SIZE = 32  # texts
 def run(args: Any) -> int:
     from tasks.generation.translation import check_references, read_lines
 
-    _, config = open_run(args.run, args.components, has_checkpoint=True)
+    _, config = open_run(args.run, args.components)
     task, lines, sources = config["task"]["name"], read_lines(args.input, "--input"), None
     has_sources = {"seq2seq": True, "language_modeling": False}.get(task)
     if has_sources is not (args.reference is not None):

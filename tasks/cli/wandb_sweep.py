@@ -25,12 +25,12 @@ from xformer_kit.config.line.to_overrides import to_overrides
 from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.config.saved.difference import differing, flat
 from xformer_kit.metrics import VAL_LOSS
-from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry import ConfigError, Context, config_error
 from xformer_kit.study import study_node
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.metric import metric
 from xformer_kit.study.plan import words_of
-from xformer_kit.study.range import FactorRange
+from xformer_kit.study.range import SETTINGS, FactorRange
 from xformer_kit.study.settings import seeds
 from xformer_kit.text.command_lines import override_text
 
@@ -295,19 +295,9 @@ def _integers(parameters: Mapping[str, State], config: Config) -> dict[str, Stat
 
 def _interval(key: str, sweep: IntervalSweep) -> State:
     """Returns W&B's parameter for Hydra's interval."""
-    low, high, log = sweep.start, sweep.end, "log" in sweep.tags
-    if low is None or high is None or not low < high:
-        raise config_error(
-            key, "an interval goes from a number to a larger one", f"{low} to {high}"
-        )
-    if log and low <= 0:
-        raise config_error(
-            key,
-            "an interval on a logarithmic scale must begin above 0",
-            low,
-            "Leave tag(log, ...) out.",
-        )
-    return _distribution(FactorRange(low, high, log))
+    interval = {"low": sweep.start, "high": sweep.end, "log": "log" in sweep.tags}
+    refuse(SETTINGS.faults({"name": "interval", **interval}, key, Context()))
+    return _distribution(FactorRange(**interval))
 
 
 def _distribution(interval: FactorRange) -> State:

@@ -8,7 +8,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -22,6 +21,7 @@ from xformer_kit.config import config_hash
 from xformer_kit.data import collate
 from xformer_kit.data.batch import map_tensors, num_rows
 from xformer_kit.files.saved_files import read_object
+from xformer_kit.inspect.memory import autocast, precision
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.registry import ConfigError
@@ -169,7 +169,7 @@ class _Loop:
         """Returns the seconds of a call, including reading the examples."""
         began = time.perf_counter()
         batch = map_tensors(collate([examples[i] for i in chosen]), lambda x: x.to(self.device))
-        with self._precision():
+        with autocast(precision({"trainer": self.trainer}), self.device):
             call(batch)
         if self.device == "cuda":
             torch.cuda.synchronize()
@@ -202,10 +202,3 @@ class _Loop:
         with torch.no_grad():
             self.objective.loss(self.model, batch)
         self.model.train()
-
-    def _precision(self) -> AbstractContextManager[Any]:
-        """Returns the autocast context of trainer.precision; `auto` is mixed precision on a GPU."""
-        precision = str(self.trainer.get("precision", "auto"))
-        mixed = self.device == "cuda" if precision == "auto" else precision.endswith("mixed")
-        half = torch.float16 if precision == "16-mixed" else torch.bfloat16
-        return torch.autocast(self.device, half) if mixed else nullcontext()

@@ -6,6 +6,8 @@ from tests.messages import messages
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.registry import Context
 
+COLUMNS = "must be two or more different numbers from 1 on, or names"
+
 
 def faults(node):
     return messages(CORPORA.faults(node, "data", Context()))
@@ -30,6 +32,6 @@ def test_two_sources_are_joined_and_labels_may_be_numbers(tmp_path):
     assert "data.second: is of a pair, and data.text is set. Leave it null." in " ".join(
         faults(more | {"second": "b", "text": "a"})
     )
-    assert "data.columns: must be a source and a target; got [1]. Try [1,2]." in " ".join(
+    assert f"data.columns: {COLUMNS}; got [1]. Try [1,2]." in " ".join(
         faults({"name": "tsv", "path": str(table), "columns": [1]})
     )

@@ -278,8 +278,8 @@ def test_faults_of_files_have_the_expected_sentences(tmp_path):
     )
     assert (
         sentence(tsv | {"path": bad("a.csv", "source,target\nc,d\n")}, tmp_path)
-        == "data.path: must have 2 columns between tabs; got 1 in line 1 of 'DIR/a.csv'. Try"
-        " data=csv data.source=COLUMN data.target=COLUMN."
+        == "data.path: must have 2 columns between tabs; got 1 in line 1 of 'DIR/a.csv'. Mend the"
+        " line, or set data.columns."
     )
     assert (
         sentence(
@@ -288,14 +288,11 @@ def test_faults_of_files_have_the_expected_sentences(tmp_path):
         == "data.columns: no column of 'DIR/a.tsv' is called 'de'. It has: id, en, ger. A number"
         " from 1 also names one."
     )
-    assert (
-        sentence(tsv | {"columns": [0, 1]}, tmp_path)
-        == "data.columns: are counted from 1; got [0, 1]. Try [1,2]."
-    )
-    assert (
-        sentence(tsv | {"columns": [2, 2]}, tmp_path)
-        == "data.columns: must be different; got 2 twice. Try [1,2]."
-    )
+    for columns in ([1], [0, 1], [2, 2], [1, "de"], ["de", "de"]):
+        assert sentence(tsv | {"columns": columns}, tmp_path) == (
+            "data.columns: must be two or more different numbers from 1 on, or names; got"
+            f" {columns}. Try [1,2]."
+        )
     assert (
         sentence(pairs | {"valid_source": pairs["source"]}, tmp_path)
         == "data.valid_source: needs data.valid_target with it, line by line. Give both or none."

@@ -139,8 +139,8 @@ def test_pairs_that_are_too_long_are_dropped_cut_or_an_error(tmp_path):
     max_length = full.train.lengths.max()
     assert (
         str(error.value)
-        == "data.seq_len: must hold every pair, special tokens included; got 30, and the target of"
-        f" pair {first + 1} of train (target 'das Café"
+        == "data.seq_len: must hold every pair, special tokens included; got 30, and pair"
+        f" {first + 1} of train (target 'das Café"
         f" {texts(full, full.train)[first][1][9:11]}'...) has"
         f" {full.train.lengths[first].max()} tokens; {long} are longer. Try {max_length}, or"
         " data.too_long=drop or truncate."

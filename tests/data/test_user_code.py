@@ -46,8 +46,8 @@ def test_a_tokenizer_that_fits_the_contract_passes():
         ({"pieces": Tokenizer.pieces}, "must define the method pieces."),
         ({"encode": lambda _, text: [1]}, "must return an array (n,) of integers from encode;"),
         ({"vocab_size": 100}, "must return ids from 0 to vocab_size - 1 from encode; got 32 to 11"),
-        ({"pieces": lambda _: []}, "must return one entry per token from pieces; got 0 of 256."),
-        ({"pieces": lambda _: ["a"] * 256}, "must return bytes for each token from pieces; got st"),
+        ({"pieces": lambda _: []}, "must return bytes for each of the 256 tokens from pieces; got"),
+        ({"pieces": lambda _: ["a"] * 256}, "must return bytes for each of the 256 tokens from pi"),
         ({"state": lambda _: {"a": {1}}}, "must be rebuilt by restore from what state returns,"),
         (
             {"restore": lambda state: Two()},
@@ -65,6 +65,9 @@ def corpus_message(base=Corpus, **attributes):
     return str(error.value)
 
 
+LABELLED = "must have two arrays (t,) of integers, tokens and labels, in dataset('train')[0]"
+
+
 def labelled(**example):
     return {"form": "labelled", "dataset": lambda *_: [example]}
 
@@ -76,15 +79,15 @@ def labelled(**example):
         ({"texts": lambda *_: [b"a"]}, "must yield a str from texts('train'); got bytes b'a'."),
         (
             labelled(tokens=np.zeros(2, int)),
-            "must have the keys tokens and labels in each example of dataset('train'); got tokens.",
+            f"{LABELLED}; got an array (2,) of int64 and NoneType None.",
         ),
         (
             labelled(tokens=np.zeros(2, int), labels=[0, 1]),
-            "must have an array (t,) of integers as 'labels' of dataset('train'); got list [0, 1].",
+            f"{LABELLED}; got an array (2,) of int64 and list [0, 1].",
         ),
         (
             labelled(tokens=np.zeros(2, int), labels=np.zeros(3, int)),
-            "must have as many labels as tokens in each example of dataset('train'); got 3 and 2.",
+            f"{LABELLED}; got an array (2,) of int64 and an array (3,) of int64.",
         ),
     ],
 )

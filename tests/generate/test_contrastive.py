@@ -166,8 +166,8 @@ def test_rows_end_constraints_hold_and_the_stream_is_the_text(small):
         (
             {"draft": True},
             (
-                "draft: speeds up draws and greedy decoding; penalty_alpha=0.6 has no use for it."
-                " Leave one of them out."
+                "draft: speeds up draws and greedy decoding; a search has no use for it. Leave"
+                " draft, or beam and penalty_alpha, out."
             ),
         ),
     ],

@@ -271,7 +271,7 @@ def test_attentions_without_weights_are_left_out_if_others_have_weights():
 
 
 def test_faults():
-    assert fault_of(layers=[7]) == "layers: there is no layer 7 with an attention. Known: 0, 1."
+    assert fault_of(layers=[7]) == "layers: no attention is called '7'. Known: 0, 1."
     assert (
         fault_of(layers=["decoder.0.atn"])
         == "layers: no attention is called 'decoder.0.atn'. Did you mean 'decoder.0.attn'? Known:"

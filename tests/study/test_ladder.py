@@ -149,21 +149,6 @@ def test_on_each_rung_a_budget_is_that_of_the_baseline():
             "study.metric: a ladder fits a loss that falls to a floor above 0, and test/accuracy",
         ),
         (
-            {"design": SIZES | {"multiples": [5]}},
-            (
-                "study.design.sizes: must be at least 4 for a law with one number of tokens per"
-                " parameter; got 3."
-            ),
-        ),
-        (
-            {"design": SIZES | {"sizes": {"model.dim": [8, 12]}}},
-            "study.design.sizes: must be at least 3 for a law with 2",
-        ),
-        (
-            {"design": SIZES | {"sizes": {"model.dim": [8, 12, 12]}}},
-            "study.design.sizes: must differ; got model.dim=12 twice.",
-        ),
-        (
             {"design": SIZES | {"sizes": {"model.dim": [8, 12, 16], "attn.heads": [2]}}},
             (
                 "study.design.sizes: must give every override as many values as there are sizes;"
@@ -181,6 +166,30 @@ def test_on_each_rung_a_budget_is_that_of_the_baseline():
 def test_contradictory_ladders_are_refused(more, fault):
     found = messages(study_node.faults(node(**more)))
     assert len(found) == 1 and found[0].startswith(fault), found
+
+
+@pytest.mark.parametrize(
+    ("design", "fault"),
+    [
+        ({"multiples": [5]}, "study.design: A scaling law needs at least 4 numbers of parameters;"),
+        (
+            {"sizes": {"model.dim": [8, 12]}},
+            "study.design: A scaling law needs at least 3 numbers of parameters; got 2.",
+        ),
+        (
+            {"sizes": {"model.dim": [8, 12, 12]}},
+            "study.design: A scaling law needs at least 3 numbers of parameters; got 2.",
+        ),
+        (
+            {"sizes": {"model.dim": [8, 12, 16, 16]}},
+            "study.factors: baseline model.dim=16 x5 and baseline model.dim=16 x5 are the same run",
+        ),
+    ],
+)
+def test_sizes_that_identify_no_law_are_refused(design, fault):
+    with pytest.raises(ConfigError) as error:
+        planned(design=SIZES | design)
+    assert error.value.messages[0].startswith(fault), error.value.messages
 
 
 def test_an_invalid_size_is_refused_with_its_path():

@@ -196,10 +196,9 @@ def test_a_fault_of_several_variants_is_reported_once():
 
 
 def test_a_level_that_changes_nothing_is_refused():
-    line = asked(budget={})
-    line.study |= {"factors": {"alias": {"same": {"attn.heads": 2}}}, "baseline": {"alias": {}}}
-    with pytest.raises(ConfigError, match="alias=same composes the same model as baseline"):
-        variants(line.study, line.compose)
+    factors = {"alias": {"same": {"attn.heads": 2}}}
+    with pytest.raises(ConfigError, match="alias=same and baseline are the same run, so there is"):
+        planned(seeds=1, factors=factors, baseline={"alias": {}}, budget={})
 
 
 @pytest.mark.parametrize(

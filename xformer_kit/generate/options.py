@@ -151,7 +151,10 @@ class Decoding:
         """Yields faults: values out of range, and options that exclude each other."""
         yield from self._ranges()
         yield from self._end()
-        yield from self._beams(drafted) if self.penalty_alpha is None else self._contrast(drafted)
+        yield from self._beams() if self.penalty_alpha is None else self._contrast()
+        if drafted and (self.beam, self.penalty_alpha) != (None, None):
+            rule = "speeds up draws and greedy decoding; a search has no use for it"
+            yield Fault("draft", rule, fix="Leave draft, or beam and penalty_alpha, out.")
         if self.ahead is not None and not drafted:
             yield Fault(
                 "ahead",
@@ -210,7 +213,7 @@ class Decoding:
         if isinstance(self.allowed, Sequence) and not set(self.allowed) - {self.end}:
             yield Fault("allowed", "must list at least one id besides end", got=list(self.allowed))
 
-    def _beams(self, drafted: bool) -> Faults:
+    def _beams(self) -> Faults:
         """Yields options that exclude beam search, or that need it."""
         if self.beam is None:
             for name, value in self._set_options(*BEAM_OPTIONS):
@@ -236,14 +239,8 @@ class Decoding:
                 "beam search ends a text only at `end`",
                 fix="Give end, or leave beam or stop out.",
             )
-        if drafted:
-            yield Fault(
-                "draft",
-                "speeds up draws and greedy decoding; beam search has no use for it",
-                fix="Leave draft or beam out.",
-            )
 
-    def _contrast(self, drafted: bool) -> Faults:
+    def _contrast(self) -> Faults:
         """Yields options that exclude contrastive search."""
         setting = f"penalty_alpha={self.penalty_alpha}"
         if self.top_k is None:
@@ -267,12 +264,6 @@ class Decoding:
                 "num_return",
                 f"{setting} gives one text for each prompt",
                 got=self.num_return,
-                fix="Leave one of them out.",
-            )
-        if drafted:
-            yield Fault(
-                "draft",
-                f"speeds up draws and greedy decoding; {setting} has no use for it",
                 fix="Leave one of them out.",
             )
 

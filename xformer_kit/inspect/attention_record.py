@@ -148,12 +148,9 @@ def _select(
         return attentions
     names, depths = [item.name for item in attentions], sorted({item.depth for item in attentions})
     for layer in layers:
-        if layer not in (names if isinstance(layer, str) else depths):
-            rule, fix = f"no attention is called '{layer}'", suggestion(str(layer), names)
-            if not isinstance(layer, str):
-                rule = f"there is no layer {layer} with an attention"
-                fix = f"Known: {', '.join(map(str, depths))}."
-            raise config_error("layers", rule, fix=fix)
+        if layer not in (known := names if isinstance(layer, str) else depths):
+            fix = suggestion(layer, map(str, known))
+            raise config_error("layers", f"no attention is called '{layer}'", fix=fix)
     return [item for item in attentions if item.name in layers or item.depth in layers]
 
 

@@ -11,7 +11,7 @@ percent more).
 import math
 import weakref
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -233,6 +233,12 @@ def weights_dtype(config: Node) -> torch.dtype:
     return DTYPES.get(bits, torch.float32) if mode == "true" else torch.float32
 
 
+def autocast(precision: str, device: str) -> AbstractContextManager[Any]:
+    """The context of a precision such as bf16-mixed on a type of device."""
+    bits, _, mode = precision.partition("-")
+    return torch.autocast(device, dtype=DTYPES[bits]) if mode == "mixed" else nullcontext()
+
+
 def _backward(
     model: nn.Module, objective: Any, batch: Node, precision: str, tracker: StorageTracker
 ) -> dict[int, int]:
@@ -240,9 +246,7 @@ def _backward(
     its activations.
     """
     before = set(tracker.sizes)
-    bits, _, mode = precision.partition("-")
-    mixed = torch.autocast("cpu", dtype=DTYPES[bits]) if mode == "mixed" else nullcontext()
-    with mixed:
+    with autocast(precision, "cpu"):
         nats, count, report = objective.loss(model, batch)
         loss = nats + report["loss"] * count if "loss" in report else nats
     activations = {key: size for key, size in tracker.sizes.items() if key not in before}

@@ -15,7 +15,6 @@ from xformer_kit.registry import ConfigError, Fault, above, independent_check
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
 from xformer_kit.study.metric import metric
 from xformer_kit.study.nodes import Node
-from xformer_kit.study.scaling import min_sizes
 from xformer_kit.text.command_lines import override_text
 
 STEPS_KEY = "trainer.max_steps"  # the key that sets a rung's number of tokens
@@ -88,7 +87,6 @@ class LadderDesign(OneAtATime):
         yield from above(options, ahead=1)
         yield from _size_faults(options)
         yield from _multiple_faults(options)
-        yield from _too_few_sizes(options)
 
 
 @independent_check
@@ -107,13 +105,6 @@ def _size_faults(options: Any) -> Iterator[Fault]:
             "must give every override as many values as there are sizes",
             got=", ".join(f"{count} of {key}" for key, count in lengths.items()),
         )
-    else:
-        each = list(zip(*options.sizes.values(), strict=True))
-        if twice := next((size for i, size in enumerate(each) if size in each[:i]), None):
-            size = ", ".join(
-                f"{key}={override_text(value)}" for key, value in zip(lengths, twice, strict=True)
-            )
-            yield Fault("sizes", "must differ", got=f"{size} twice")
 
 
 @independent_check
@@ -121,24 +112,6 @@ def _multiple_faults(options: Any) -> Iterator[Fault]:
     multiples = options.multiples
     if not multiples or min(multiples) <= 0 or len(set(multiples)) < len(multiples):
         yield Fault("multiples", "must be different numbers above 0", got=multiples)
-
-
-@independent_check
-def _too_few_sizes(options: Any) -> Iterator[Fault]:
-    """Whether there are enough sizes to fit a law."""
-    counts = {len(values) for values in options.sizes.values()}
-    multiples = len(set(options.multiples))
-    if (
-        len(counts) == 1
-        and multiples
-        and (count := counts.pop()) < (needed := min_sizes(multiples))
-    ):
-        law = "one number" if multiples == 1 else f"{multiples} numbers"
-        yield Fault(
-            "sizes",
-            f"must be at least {needed} for a law with {law} of tokens per parameter",
-            got=count,
-        )
 
 
 def law_axis(multiples: Iterable[float]) -> str | None:

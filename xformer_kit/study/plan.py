@@ -104,11 +104,7 @@ def variants(node: Node, compose: Compose) -> list[Variant]:
     faults = [
         fault.with_fix(f"[{_list_variants(names, composed)}]") for fault, names in wrong.items()
     ]
-    faults += [
-        *_label_faults(node, found),
-        *_claim_faults(node, found),
-        *([] if faults else _duplicate_faults(found)),
-    ]
+    faults += [*_label_faults(node, found), *_claim_faults(node, found)]
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     return found
@@ -222,16 +218,3 @@ def _claim_faults(node: Node, found: list[Variant]) -> list[Fault]:
             )
         ]
     return []
-
-
-def _duplicate_faults(found: list[Variant]) -> Iterator[Fault]:
-    """Faults of variants with the same config: they would be reported as equal."""
-    for variant in found:
-        first = next(v for v in found if (v.config, v.rung) == (variant.config, variant.rung))
-        if first is not variant:
-            yield Fault(
-                "study.factors",
-                f"{variant.label} composes the same model as {first.label}, so there is nothing"
-                " to compare",
-                fix="Leave one of them out.",
-            )

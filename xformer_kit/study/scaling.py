@@ -181,13 +181,6 @@ def _resampled(
     return fits
 
 
-def min_sizes(multiples: int) -> int:
-    """The fewest sizes that identify a law, if each is trained for `multiples` numbers of tokens
-    per parameter. A law of both axes has 5 coefficients and needs 6 pairs of size and tokens.
-    """
-    return 3 + SPARE_SIZES if multiples == 1 else 3
-
-
 def identified_axes(points: Sequence[Point], axis: str | None = None) -> list[str]:
     """The axes of the law of these runs, independent of their losses. Raises ValueError if they do
     not identify one.
@@ -208,7 +201,8 @@ def _identified_axes(points: Sequence[Point], axis: str | None) -> list[str]:
         raise ValueError(
             "A scaling law needs runs of several sizes; parameters and tokens are the same in all."
         )
-    needed = min_sizes(len(axes))
+    # A law of both axes has 5 coefficients and needs 6 pairs of size and tokens, see below.
+    needed = 3 + SPARE_SIZES if len(axes) == 1 else 3
     for name in axes:
         if (count := distinct[name]) < needed:
             text = f"A scaling law needs at least {needed} numbers of {name}; got {count}."

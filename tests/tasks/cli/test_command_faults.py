@@ -154,30 +154,15 @@ def test_plot_bias_of_a_model_too_large_for_this_machine_has_one_message(
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "answer"),
-    [
-        ("evaluate my/run/checkpoints/best.ckpt", "Try my/run --checkpoint best."),
-        ("generate my/run/checkpoints/step_20.ckpt --prompt a", "Try my/run --checkpoint 20."),
-        ("score my/run/checkpoints/last.ckpt --input book.txt", "Try my/run --checkpoint last."),
-        ("generate my/run/checkpoints/none.ckpt --prompt a", "Try my/run."),
-        ("reproduce my/run/checkpoints/best.ckpt", "Try my/run."),
-        ("describe my/run/config.yaml", "Try my/run."),
-        ("plot attention my/run/checkpoints/best.ckpt --text a", "Try my/run --checkpoint best."),
-    ],
-)
-def test_a_file_of_a_run_is_answered_with_the_arguments_that_read_it(
-    capsys, tmp_path, monkeypatch, words, answer
-):
+def test_a_file_of_a_run_is_no_directory(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "book.txt").write_text("a")
-    checkpoints = tmp_path / "my/run/checkpoints"
-    checkpoints.mkdir(parents=True)
-    (tmp_path / "my/run/config.yaml").write_text("")
-    for name in ("best", "last", "step_20"):
-        (checkpoints / f"{name}.ckpt").write_text("")
-    place = next(word for word in words.split() if "/" in word)
-    assert fault(capsys, *words.split()) == f"{place}: is no directory. {answer}"
+    for name in ("outputs/a/config.yaml", "my/run/checkpoints/best.ckpt"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("")
+    answer = "is no directory. Name a run's directory such as outputs/a."
+    for words in ("evaluate", "reproduce", "plot attention --text a"):
+        found = fault(capsys, *words.split(), "my/run/checkpoints/best.ckpt")
+        assert found == f"my/run/checkpoints/best.ckpt: {answer}"
 
 
 def test_a_second_argument_is_unexpected(capsys):

@@ -191,11 +191,11 @@ def test_a_sample_of_many_combinations_has_every_value():
         ),
         (
             ["optim.lr=tag(log,interval(0.0,1.0))"],
-            "optim.lr: an interval on a logarithmic scale must begin above 0; got 0.0.",
+            "optim.lr.low: must be above 0; got 0.0. Raise it, or leave log out.",
         ),
         (
             ["optim.lr=interval(1.0,0.1)"],
-            "optim.lr: an interval goes from a number to a larger one; got 1.0 to 0.1.",
+            "optim.lr.high: must be above low; got low 1.0 and high 0.1.",
         ),
         (
             ["attn.heads=2,4", "--metric", "val/lss"],

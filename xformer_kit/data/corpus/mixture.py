@@ -117,19 +117,9 @@ def _form_faults(of: Plain) -> Iterator[Fault]:
     nodes = _nodes(of)
     forms = {name: _form(node) for name, node in nodes.items()}
     for name, node in nodes.items():
-        if node["name"] == "mixture":
-            yield Fault(
-                f"of.{name}",
-                "is a mixture itself",
-                fix="Name its corpora in data.of, each with its weight.",
-            )
-        elif forms[name] == "labelled":
-            yield Fault(
-                f"of.{name}",
-                f"corpus '{node['name']}' is a probe with a vocabulary of its own, which no other"
-                " corpus shares",
-                fix=f"Train only on data={node['name']}.",
-            )
+        if node["name"] == "mixture" or forms[name] == "labelled":
+            rule = "must be a text or pairs, no mixture and no probe, which has its own words"
+            yield Fault(f"of.{name}", rule, node["name"])
     by_form = {form: [name for name in of if forms[name] == form] for form in ("text", "pairs")}
     if all(by_form.values()):
         groups = (f"{form} from {' and '.join(names)}" for form, names in by_form.items())

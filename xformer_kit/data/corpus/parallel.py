@@ -100,19 +100,11 @@ class TabSeparated(HashSplitFiles):
     @classmethod
     def check(cls, options, context):
         columns = options.columns
-        names = sum(isinstance(column, str) for column in columns)
-        rule, got = "", f"{list(columns)}"
-        repeated = [column for i, column in enumerate(columns) if column in columns[:i]]
-        if len(columns) < 2:
-            rule = "must be a source and a target"
-        elif names not in (0, len(columns)):
-            rule = "must all be numbers, or all names"
-        elif not names and min(columns) < 1:
-            rule = "are counted from 1"
-        elif repeated:
-            rule, got = "must be different", f"{repeated[0]} twice"
-        if rule:
-            yield Fault("columns", rule, got, "Try [1,2].")
+        numbers = [column for column in columns if isinstance(column, int)]
+        of_one_kind = not numbers or (len(numbers) == len(columns) and min(numbers) >= 1)
+        if len(columns) < 2 or len(set(columns)) < len(columns) or not of_one_kind:
+            rule = "must be two or more different numbers from 1 on, or names"
+            yield Fault("columns", rule, f"{list(columns)}", "Try [1,2].")
         yield from super().check(options, context)
 
     def rows(self, split: str) -> TextPairs:

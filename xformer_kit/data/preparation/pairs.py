@@ -177,14 +177,12 @@ class Pairs:
         """Returns the error of the first pair that is too long."""
         long = sizes > self.seq_len
         i = int(long.argmax())
-        side = f"the {SIDES[lengths[i].argmax()]}"
-        subject, has = ("both sides", "have") if self.one_stream else (side, "has")
         start = self.tokenizer.decode(self.sides[1][i][:12].tolist())
         return config_error(
             "data.seq_len",
             "must hold every pair, special tokens included",
-            got=f"{self.seq_len}, and {subject} of pair {i + 1:,} of {self.split} (target"
-            f" {start!r}...) {has} {sizes[i]:,} tokens; {long.sum():,} are longer",
+            got=f"{self.seq_len}, and pair {i + 1:,} of {self.split} (target {start!r}...) has"
+            f" {sizes[i]:,} tokens; {long.sum():,} are longer",
             fix=f"Try {sizes.max():,}, or data.too_long=drop or truncate.",
         )
 

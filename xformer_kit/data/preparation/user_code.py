@@ -66,20 +66,13 @@ def _has_form(item: Any, form: str) -> bool:
 
 
 def _labelled_problems(call: str, example: Any) -> Iterator[Problem]:
-    """Yields the problems of an example: {"tokens": (t,) int, "labels": (t,) int, -1 for none}."""
-    keys = sorted(example) if isinstance(example, Mapping) else None
-    if keys is None or not {"tokens", "labels"} <= {*keys}:
-        got = type(example).__name__ if keys is None else ", ".join(map(str, keys)) or "no key"
-        yield f"must have the keys tokens and labels in each example of {call}", got
-        return
-    arrays = [example["tokens"], example["labels"]]
-    for key, array in zip(("tokens", "labels"), arrays, strict=True):
-        if not _is_ids(array):
-            yield f"must have an array (t,) of integers as '{key}' of {call}", _short(array)
-            return
-    if len(arrays[0]) != len(arrays[1]):
-        rule = f"must have as many labels as tokens in each example of {call}"
-        yield rule, f"{len(arrays[1])} and {len(arrays[0])}"
+    """Yields the problem of an example: {"tokens": (t,) int, "labels": (t,) int, -1 for none}."""
+    arrays = [example]
+    if isinstance(example, Mapping):
+        arrays = [example.get("tokens"), example.get("labels")]
+    if not (len(arrays) == 2 and all(map(_is_ids, arrays)) and len(arrays[0]) == len(arrays[1])):
+        rule = f"must have two arrays (t,) of integers, tokens and labels, in {call}[0]"
+        yield rule, " and ".join(map(_short, arrays))
 
 
 def _tokenizer_problems(tokenizer: Tokenizer, text: str) -> Iterator[Problem]:
@@ -97,10 +90,9 @@ def _tokenizer_problems(tokenizer: Tokenizer, text: str) -> Iterator[Problem]:
         rule = "must return ids from 0 to vocab_size - 1 from encode"
         yield rule, f"{ids.min()} to {ids.max()}, and {size}"
     pieces = tokenizer.pieces()
-    if len(pieces) != size:
-        yield "must return one entry per token from pieces", f"{len(pieces)} of {size}"
-    if other := [piece for piece in pieces if not isinstance(piece, bytes)]:
-        yield "must return bytes for each token from pieces", _short(other[0])
+    if len(pieces) != size or not all(isinstance(piece, bytes) for piece in pieces):
+        rule = f"must return bytes for each of the {size} tokens from pieces"
+        yield rule, f"{len(pieces)}, {_short(next(iter(pieces), None))} first"
     try:
         again = kind.restore(json.loads(json.dumps(tokenizer.state())))
     except Exception as error:
