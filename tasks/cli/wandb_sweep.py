@@ -295,7 +295,7 @@ def _integers(parameters: Mapping[str, State], config: Config) -> dict[str, Stat
 
 def _interval(key: str, sweep: IntervalSweep) -> State:
     """Returns W&B's parameter for Hydra's interval."""
-    interval = {"low": sweep.start, "high": sweep.end, "log": "log" in sweep.tags}
+    interval: State = {"low": sweep.start, "high": sweep.end, "log": "log" in sweep.tags}
     refuse(SETTINGS.faults({"name": "interval", **interval}, key, Context()))
     return _distribution(FactorRange(**interval))
 

@@ -10,7 +10,6 @@ from xformer_kit.registry import (
     Context,
     Fault,
     config_error,
-    format_value,
     mismatch,
 )
 from xformer_kit.study.nodes import Node
@@ -91,16 +90,15 @@ def read_plan(folder: Path) -> dict:
 
 def fault(value: Any, schema: Any, path: str) -> Fault | None:
     """Returns the fault of the first value that does not match the schema; None if all do."""
-    if not isinstance(schema, (list, dict)):
-        wrong = next(mismatch(float if schema == ABOVE_0 else schema, value, path, Context()), None)
-        is_too_small = not wrong and schema == ABOVE_0 and value <= 0
-        return Fault(path, f"must be {ABOVE_0}", value) if is_too_small else wrong
-    if not isinstance(value, type(schema)):
-        kind = "a list" if isinstance(schema, list) else "an object"
-        return Fault(path, f"must be {kind}", format_value(value))
+    kind = type(schema) if isinstance(schema, (list, dict)) else schema
+    if wrong := next(mismatch(float if kind == ABOVE_0 else kind, value, path, Context()), None):
+        return wrong
+    inner: list[tuple[Any, Any, str]] = []
+    if schema == ABOVE_0 and value <= 0:
+        return Fault(path, f"must be {ABOVE_0}", value)
     if isinstance(schema, list):
         inner = [(item, schema[0], f"{path}[{i}]") for i, item in enumerate(value)]
-    else:
+    elif isinstance(schema, dict):
         if missing := [key for key in schema if key not in value and not key.endswith("?")]:
             has = ", ".join(value) or "nothing"
             return Fault(path, f"must have {', '.join(missing)}", has)
