@@ -3,6 +3,7 @@ or a variant.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from xformer_kit.extra import EXTRAS
@@ -22,6 +23,7 @@ class ConfigValue(NamedTuple):
     variant: str = "base"  # the stack, or the stack and the variant, that it belongs to
 
 
+@dataclass(frozen=True)
 class Provenance:
     """Determines the origins of the values of a config.
 
@@ -30,19 +32,11 @@ class Provenance:
     other values that differ from their component's default.
     """
 
-    def __init__(
-        self,
-        config: Node,
-        defaults: Node | None = None,
-        overrides: Node | None = None,
-        files: tuple[tuple[str, Node], ...] = (),
-        source: str = "config",
-    ):
-        self.config = config
-        self.defaults = defaults or {}
-        self.overrides = overrides or {}
-        self.files = files
-        self.source = source
+    config: Node
+    defaults: Node = field(default_factory=dict)
+    overrides: Node = field(default_factory=dict)
+    files: tuple[tuple[str, Node], ...] = ()
+    source: str = "config"
 
     def values(self, plans: list[StackPlan]) -> Iterator[ConfigValue]:
         """The shared components, then the differences of stacks and variants, then extras and the

@@ -8,6 +8,7 @@ design:
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from xformer_kit.metrics import VAL_LOSS
@@ -21,6 +22,7 @@ STEPS_KEY = "trainer.max_steps"  # the key that sets a rung's number of tokens
 
 
 @DESIGNS.register("ladder", also_called=("scaling", "scaling_law", "scaling_laws"))
+@dataclass(kw_only=True, eq=False)
 class LadderDesign(OneAtATime):
     """The baseline, and every level of every factor, each at all sizes x tokens per parameter.
 
@@ -36,16 +38,9 @@ class LadderDesign(OneAtATime):
         " bias it"
     )
 
-    def __init__(
-        self,
-        *,
-        sizes: dict[str, list],  # override -> its values; all lists have one value per size
-        multiples: tuple[float, ...] = (5.0, 10.0, 20.0),  # tokens per parameter
-        ahead: float = 10.0,  # laws are extrapolated to this multiple of the largest size
-    ):
-        self.sizes = sizes
-        self.multiples = multiples
-        self.ahead = ahead
+    sizes: dict[str, list]  # override -> its values; all lists have one value per size
+    multiples: tuple[float, ...] = (5.0, 10.0, 20.0)  # tokens per parameter
+    ahead: float = 10.0  # laws are extrapolated to this multiple of the largest size
 
     def rungs(self):
         for values in zip(*self.sizes.values(), strict=True):

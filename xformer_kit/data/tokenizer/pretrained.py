@@ -169,8 +169,7 @@ def _download(name: str) -> str:
         with suppress(errors.LocalEntryNotFoundError):
             return huggingface_hub.hf_hub_download(name, FILE, local_files_only=True)
         with _without_log_lines():
-            if failure := _unreachable(name):
-                raise errors.LocalEntryNotFoundError(failure)
+            _require_response(name)
             return huggingface_hub.hf_hub_download(name, FILE)
     except Exception as error:  # of the network or of the name, by several libraries
         raise config_error(
@@ -181,15 +180,13 @@ def _download(name: str) -> str:
         ) from None
 
 
-def _unreachable(name: str) -> str | None:
-    """Returns the reason why there was no response of the hub in WAIT seconds; None after any
-    response. Raises the library's error if the hub denies the request.
+def _require_response(name: str) -> None:
+    """Raises the error of a request to the hub, also if there is no response in WAIT seconds.
 
     hf_hub_download retries for half a minute. The request runs in a thread, since resolving a name
     and connecting to each of its addresses have separate time limits, which add up.
     """
     import huggingface_hub
-    from huggingface_hub import errors
 
     raised: list[Exception] = []
 
@@ -206,14 +203,9 @@ def _unreachable(name: str) -> str | None:
     thread.start()
     thread.join(WAIT)
     if thread.is_alive():
-        return f"no answer in {WAIT:g} seconds"
-    if not raised:
-        return None
-    if isinstance(
-        raised[0], (errors.HfHubHTTPError, errors.EntryNotFoundError, errors.HFValidationError)
-    ):
+        raise TimeoutError(f"no answer in {WAIT:g} seconds")
+    if raised:
         raise raised[0]
-    return one_line(raised[0])
 
 
 @contextmanager
