@@ -342,10 +342,12 @@ def parse_tokenizer(text: str, config_path: str, file: object) -> Any:
     except BaseException as error:  # the library raises nothing more specific, and may panic
         if not isinstance(error, Exception) and "Panic" not in type(error).__name__:
             raise
+        # such as a model's config.json, for which the library has another reason
+        has_no_model = text.lstrip().startswith("{") and '"model"' not in text
         raise config_error(
             config_path,
             "must be a tokenizer.json of the library tokenizers",
-            f"'{file}' ({error})",
+            f"'{file}' ({'it has no key model' if has_no_model else error})",
             "Give one, or save it again with a current version.",
         ) from None
 
