@@ -270,7 +270,7 @@ def test_a_metric_that_runs_do_not_have_is_refused_with_the_known_ones(copy):
                 " variants differ; got val/loss. Try study.metric=val/bits_per_byte."
             ),
         ),
-        (["study.max_runs=3"], "study.max_runs: must hold the runs of the design; got 3"),
+        (["study.max_runs=3"], "study.max_runs: must hold the 4 runs of the design; got 3"),
     ],
 )
 def test_refused_studies_write_nothing(tmp_path, words, fault):
