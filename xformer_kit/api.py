@@ -54,10 +54,10 @@ def build(
             got=f"{model_size} and {vocab_size}",
             fix="Give one of them, or the same size twice.",
         )
-    return _build_checked(config, vocab_size, source_vocab_size)
+    return build_checked(config, vocab_size, source_vocab_size)
 
 
-def _build_checked(
+def build_checked(
     config: Mapping[str, Any], vocab_size: int | None, source_vocab_size: int | None
 ) -> Model:
     """Returns the model of a config without faults, with initial weights. Raises ConfigError, with
@@ -109,7 +109,7 @@ def restore_model(
     size = config["model"].get("vocab_size") or tokenizer.size
     if fault := next(memory_faults(config, training=False), None):
         raise ConfigError(fault.under(run))
-    model = _build_checked(config, size, None if source is tokenizer else source.size)
+    model = build_checked(config, size, None if source is tokenizer else source.size)
     try:
         model.load_state_dict(checkpoint.state_dict)
         # averaged weights, if there are any: validation used them

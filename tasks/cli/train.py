@@ -21,7 +21,9 @@ OPTIONS: dict[str, str] = {"inputs* OVERRIDE": "a choice of a group, or a value:
 
 
 def main(words: list[str]) -> int:
-    """Trains from the words of a command line, those of Hydra; returns the exit code."""
+    """Trains from the words of a command line, those of Hydra; returns the exit code. Raises
+    ConfigError for words of --help without a page, and for an invalid node of a study.
+    """
     end_at_signals()
     os.environ.update(import_environment())  # for the processes that this one starts
     startup.show("Importing PyTorch", plain=False)
@@ -44,11 +46,7 @@ def main(words: list[str]) -> int:
     if line.help:
         from tasks.cli.train_help import train_help
 
-        try:
-            print(train_help([word for word in line.argv if not word.startswith("-")]), end="")
-        except ConfigError as error:
-            print(*error.messages, sep="\n", file=sys.stderr)
-            return 2
+        print(train_help(line.argv), end="")
         return 0
     if line.shown is not None:
         print(line.shown, end="")
@@ -57,8 +55,6 @@ def main(words: list[str]) -> int:
         from tasks.run.resume import resume_run
 
         return resume_run(Path(line.resume), line.components, line.max_steps)
-    if line.study is None and not any(word.startswith("-") for word in line.argv):
-        startup.show("Composing the config", plain=False)  # a flag may print something else
-    from tasks.run.hydra_app import compose_and_run
+    from tasks.run.hydra_app import run_line
 
-    return compose_and_run(line)
+    return run_line(line)

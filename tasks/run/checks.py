@@ -32,8 +32,8 @@ def check_vocabulary(vocab_size: int | None, tokenizer_size: int) -> None:
 
 
 def check_planned(planned_key: str | None, config: Config, fingerprint: str) -> None:
-    """Raises if the key of a run of a study is not the planned one. The plan composes the config
-    without Hydra's launcher, which composes it again.
+    """Raises if the key of a run of a study is not the planned one: its data or its components may
+    have changed since.
     """
     if planned_key is not None and planned_key != (key := run_key(config, fingerprint)):
         raise config_error(

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tasks import Config
+from tasks.process.command_faults import collect, refuse
 from xformer_kit.data.tokenizer import pretrained
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import Fault
 
 
 def check_sources(configs: Iterable[Config]) -> None:
@@ -15,17 +16,14 @@ def check_sources(configs: Iterable[Config]) -> None:
     """
     faults: list[Fault] = []
     for config in configs:
-        try:
+        with collect(faults):
             if config["tokenizer"]["name"] == "pretrained":
                 pretrained.check_file(config["tokenizer"]["path"])
             if config["init_from"].get("run") is not None:
                 from tasks.run.init_from import check_shapes  # takes seconds
 
                 check_shapes(config)
-        except ConfigError as error:
-            faults += error.faults
-    if faults:
-        raise ConfigError(dict.fromkeys(faults))
+    refuse(dict.fromkeys(faults))
 
 
 def with_sources(compose: Callable[[list[str]], tuple[Config, list[Fault]]]) -> Any:
@@ -36,10 +34,8 @@ def with_sources(compose: Callable[[list[str]], tuple[Config, list[Fault]]]) -> 
     def composed(words: list[str]) -> tuple[Config, list[Fault]]:
         config, faults = compose(words)
         if not faults:
-            try:
+            with collect(faults):
                 check_sources([config])
-            except ConfigError as error:
-                faults = list(error.faults)
         return config, faults
 
     return composed

@@ -1,16 +1,19 @@
-"""Composes and runs the jobs of a command line with Hydra: each job is a run in its own directory.
-After a multirun, prints the table of its jobs.
+"""Runs the jobs of a checked command line: each job is a run in its own directory. Hydra
+launches those of a multirun or a study; after a multirun, prints the table of its jobs.
 """
 
+import math
 import os
 import sys
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import configure_log, run_job
 from hydra.experimental.callback import Callback
-from hydra.types import RunMode
+from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from tasks import Config, Files
@@ -20,68 +23,73 @@ from tasks.process.exit_codes import NoRun
 from tasks.process.processes import end_with_launcher
 from tasks.run.early_checks import with_sources
 from tasks.run.new_directory import LOCK, check_new_directory
-from xformer_kit.config import conf_dir, from_hydra, to_plain_config
-from xformer_kit.config.hydra.hydra_session import PRIMARY, VERSION_BASE
-from xformer_kit.config.line.config_files import own_keys
-from xformer_kit.config.line.overrides import parse_word
+from xformer_kit.config import conf_dir, preflight
+from xformer_kit.config.hydra.hydra_session import PRIMARY, VERSION_BASE, initialized
+from xformer_kit.config.line.checked_line import CommandLine, words_of_job
 from xformer_kit.metrics import VAL_LOSS
 from xformer_kit.registry import ConfigError
 from xformer_kit.text.command_lines import program
 from xformer_kit.text.user_path import user_path
 
-_exit_codes: list[int] = []  # of the runs of this process
 _sweep_dirs: list[Path] = []  # directories of the multiruns of this process
-_existing_dirs: set[Path] = set()  # directories of runs that existed before Hydra created them
 
 
 class CheckDirectory(Callback):
-    """Creates and checks the directory of a run or of a multirun before Hydra writes into it."""
-
-    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        directory = Path(str(config.hydra.run.dir))
-        if os.path.exists(directory):  # Path.exists raises OSError for a name that is too long
-            _existing_dirs.add(directory.resolve())
-        _check_directory(directory)
+    """Checks the directory of a multirun before Hydra writes into it."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         directory = Path(str(config.hydra.sweep.dir))
-        _check_directory(directory, "hydra.sweep.dir", f"*/{LOCK}")
+        try:
+            check_new_directory(directory, "hydra.sweep.dir", f"*/{LOCK}")
+        except (NoRun, ConfigError) as error:  # Hydra continues after exceptions of its callbacks
+            from tasks.run.train import report_end  # takes seconds
+
+            raise SystemExit(report_end(error)) from None
         _sweep_dirs.append(directory.resolve())
 
 
-def _check_directory(*arguments: Any) -> None:
-    """Calls `check_new_directory` on rank 0, and ends this process after a fault: Hydra continues
-    after other exceptions of its callbacks.
-    """
-    try:
-        if ranks.rank() == 0:
-            check_new_directory(*arguments)
-    except (NoRun, ConfigError) as error:
-        from tasks.run.train import report_end  # takes seconds
-
-        raise SystemExit(report_end(error)) from None
-
-
-def compose_and_run(line: Any) -> int:
-    """Composes and runs the jobs of a checked CommandLine with Hydra; returns the exit code."""
-    if (line.study is not None or line.multirun) and ranks.has_launcher():
+def run_line(line: CommandLine) -> int:
+    """Runs the jobs of a checked command line, or what its flags print; returns the exit code."""
+    if line.multirun and ranks.has_launcher():
         return _report_launched_ranks("study" if line.study is not None else "-m")
-    sys.argv[1:] = line.argv
     if line.study is not None:
         return _run_study(line)
-    sys.argv.append(f"++hydra.callbacks.directory._target_={__name__}.CheckDirectory")
-    _run_hydra()
+    job = RunJob(line)
+    if line.composed is not None and not line.composed.hydra.callbacks:
+        return _run_here(line.composed, job)
+    line.argv.append(f"++hydra.callbacks.directory._target_={__name__}.CheckDirectory")
+    _run_hydra(line, job)
+    exit_code = 0
     if _sweep_dirs:
         from tasks.logging.sweep_table import write_sweep_table
 
         exit_code = write_sweep_table(_sweep_dirs[-1], line.components)
-        return exit_code or max(_exit_codes, default=0)
-    return max(_exit_codes, default=0)
+    return exit_code or max(job.exit_codes, default=0)
 
 
-def _run_hydra() -> None:
-    """Composes and runs the jobs of sys.argv."""
-    hydra.main(version_base=VERSION_BASE, config_path=conf_dir(), config_name=PRIMARY)(_run_job)()
+def _run_here(config: DictConfig, job: "RunJob") -> int:
+    """Does with the config of a single run what hydra.main does after composing it."""
+    from tasks.run.train import report_end
+
+    try:
+        directory = Path(str(config.hydra.run.dir))
+        job.directory_existed = os.path.exists(directory)  # Path.exists raises for a long name
+        if ranks.rank() == 0:
+            check_new_directory(directory)
+    except (NoRun, ConfigError) as error:
+        return report_end(error)
+    config.hydra.mode = RunMode.RUN
+    configure_log(config.hydra.hydra_logging, config.hydra.verbose)
+    with initialized() as loader:
+        context = HydraContext(loader, Callback())  # type: ignore[arg-type]
+        result = run_job(job, config, "hydra.run.dir", None, context)
+    return int(result.return_value)
+
+
+def _run_hydra(line: CommandLine, job: "RunJob") -> None:
+    """Composes and runs the jobs of a line with hydra.main, or prints what its flags ask for."""
+    sys.argv[1:] = line.argv
+    hydra.main(version_base=VERSION_BASE, config_path=conf_dir(), config_name=PRIMARY)(job)()
 
 
 def _report_launched_ranks(argument: str) -> int:
@@ -100,78 +108,84 @@ def _report_launched_ranks(argument: str) -> int:
 
 
 def _run_study(line: Any) -> int:
-    """Plans a study and runs it with Hydra's launcher; returns the exit code."""
+    """Plans a study and runs it with Hydra's launcher; returns the exit code. Raises ConfigError
+    for an invalid study.
+    """
     from tasks.study import sweep
 
-    try:
-        sweep.check_command_line(line)
-    except ConfigError as error:
-        print(*error.messages, sep="\n", file=sys.stderr)
-        return 2
-    line.trial_seconds = _trial_seconds
+    sweep.check_command_line(line)
+    if line.study["dry_run"]:
+        from tasks.run.trial_run import trial_seconds  # takes seconds
+
+        line.trial_seconds = trial_seconds
     line.compose = with_sources(line.compose)
-    sys.argv[1:] = line.argv  # with the arguments that the study has added
-    _run_hydra()
+    _run_hydra(line, RunJob(line))
     return sweep.exit_codes[-1]
 
 
-def _trial_seconds(config: Any, components: Files) -> tuple[float, float]:
-    from tasks.run.trial_run import trial_seconds  # takes seconds
-
-    return trial_seconds(config, components)
-
-
-def _run_job(config: DictConfig) -> float | None:
-    """Trains one run. In a multirun, returns its validation loss for sweepers that optimize it, NaN
-    if the run failed.
+class RunJob:
+    """Hydra's task function: trains one job of a line, with its checked config. A launcher may
+    pickle it for another process.
     """
-    hydra_config = HydraConfig.get()
-    in_multirun = hydra_config.mode == RunMode.MULTIRUN
-    if in_multirun:
-        end_with_launcher()
-    from tasks.logging import summary
-    from tasks.run.start import start_run  # takes seconds
 
-    # A ${ in these is not an interpolation: Hydra has resolved the directories.
-    runtime: Any = OmegaConf.to_container(hydra_config.runtime)
-    words: Any = OmegaConf.to_container(hydra_config.overrides)
-    directory = Path(runtime["output_dir"])
-    plain = to_plain_config(config)
-    paths = plain.get("components") or ()
-    # Relative to the user's directory: hydra.job.chdir may have changed that of this process.
-    components = tuple(
-        str(Path(runtime["cwd"], user_path(path)))
-        for path in ([paths] if isinstance(paths, str) else paths)
-    )
-    run_config = from_hydra(plain, words["task"], _own_keys(words["task"], runtime))
-    if (study := plain.get("study")) is not None:
-        return _run_job_of_study(run_config, study.get("trial"), directory, components)
-    is_named = any(
-        argument.startswith(("hydra.run.dir=", "hydra.sweep.")) for argument in words["hydra"]
-    )
-    if not is_named and ranks.rank() == 0:
-        directory = claim_directory(directory)
-    launcher = runtime["choices"].get("hydra/launcher", "basic")
-    exit_code = start_run(
-        run_config,
-        directory,
-        components,
-        in_multirun=in_multirun,
-        quiet=in_multirun and launcher != "basic",
-        directory_existed=directory.resolve() in _existing_dirs,
-    )
-    _exit_codes.append(exit_code)
-    if not in_multirun:
-        return None
-    results = summary.read(directory) if exit_code == 0 else None
-    return float((results or {}).get(VAL_LOSS, "nan"))
+    def __init__(self, line: CommandLine):
+        self.checked = line.checked
+        self.flags = line.flags
+        # Absolute, because hydra.job.chdir may change the directory.
+        self.components = tuple(str(Path.cwd() / user_path(path)) for path in line.components)
+        self.directory_existed = False  # before this program created it
+        self.exit_codes: list[int] = []  # of the runs of this process
 
+    def __call__(self, composed: DictConfig) -> float:
+        """Trains one run; returns its exit code. In a multirun, returns its validation loss for
+        sweepers that optimize it, NaN if the run failed.
+        """
+        hydra_config = HydraConfig.get()
+        in_multirun = hydra_config.mode == RunMode.MULTIRUN
+        if in_multirun:
+            end_with_launcher()
+        from tasks.logging import summary
+        from tasks.run.start import start_run  # takes seconds
+        from tasks.run.train import report_end
 
-def _own_keys(words: list[str], runtime: Any) -> set[str]:
-    """Returns the config paths that files of the user's own set; words: the job's overrides."""
-    added = [s["path"] for s in runtime["config_sources"] if s["provider"] == "command-line"]
-    overrides = [override for word in words for override in parse_word(word)]
-    return own_keys(overrides, added[0] if added else None, runtime["cwd"])
+        # A ${ in these is not an interpolation: Hydra has resolved the directories.
+        runtime: Any = OmegaConf.to_container(hydra_config.runtime)
+        words: Any = OmegaConf.to_container(hydra_config.overrides)
+        directory = Path(runtime["output_dir"])
+        if directory.name in self.checked:
+            config, trial = self.checked[directory.name]
+            return _run_job_of_study(config, trial, directory, self.components)
+        try:
+            config = self._checked(words["task"], runtime["cwd"])
+        except ConfigError as error:
+            self.exit_codes.append(report_end(error))
+            return math.nan
+        named = ("hydra.run.dir=", "hydra.sweep.")
+        is_named = any(word.startswith(named) for word in words["hydra"])
+        if not is_named and ranks.rank() == 0:
+            directory = claim_directory(directory)
+        exit_code = start_run(
+            config,
+            directory,
+            self.components,
+            in_multirun=in_multirun,
+            quiet=in_multirun and runtime["choices"].get("hydra/launcher", "basic") != "basic",
+            directory_existed=self.directory_existed,
+        )
+        self.exit_codes.append(exit_code)
+        if not in_multirun:
+            return exit_code
+        results = summary.read(directory) if exit_code == 0 else None
+        return float((results or {}).get(VAL_LOSS, "nan"))
+
+    def _checked(self, words: list[str], directory: str) -> Config:
+        """Returns the checked config of a job's words. Those that another sweeper has made are
+        composed and checked now; directory: that in which the line was given.
+        """
+        if (key := words_of_job(words)) not in self.checked:
+            with chdir(directory):
+                self.checked[key] = preflight([*self.flags, *words]).configs[0]
+        return self.checked[key]
 
 
 def _run_job_of_study(

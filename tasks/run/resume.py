@@ -12,7 +12,7 @@ from tasks.process.job import Job
 from tasks.run import prolonged
 from tasks.run.start import COMPONENTS_ARGUMENT, train_in_processes
 from tasks.run.train import report_end
-from xformer_kit.config import check, config_hash, read_config
+from xformer_kit.config import check, config_hash
 from xformer_kit.config.faults.machine import run_faults
 from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.config.saved.config_file import check_unchanged
@@ -40,7 +40,7 @@ def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = No
         if max_steps is None:
             max_steps = prolonged.unwritten_length(run_dir, saved)
         config = prolonged.with_length(saved, max_steps)
-        if _is_finished(run_dir, config, results):
+        if _is_finished(run_dir, saved, config, results):
             _check_config(run_dir, config, results)
             print(_finished(run_dir, config, results, components))
             return 0
@@ -93,14 +93,14 @@ def _no_run(path: Path) -> str:
     return f"resume: {path} {fault}. {fix}"
 
 
-def _is_finished(run_dir: Path, config: Config, results: State | None) -> bool:
-    """Whether a run has taken all steps; results: its summary.json. It may have been killed after
-    it was prolonged and before its next step.
+def _is_finished(run_dir: Path, saved: Config, config: Config, results: State | None) -> bool:
+    """Whether a run has taken all steps; saved: its config; config: with its new length; results:
+    its summary.json. It may have been killed after it was prolonged and before its next step.
     """
     if results is None or summary.has_steps_left(results):
         return False
     limit = config["trainer"].get("max_steps")
-    return limit == read_config(run_dir)["trainer"].get("max_steps") and not (
+    return limit == saved["trainer"].get("max_steps") and not (
         prolonged.changes(run_dir)
         and results["steps"] < (limit or 0)
         and not results.get("stopped")

@@ -19,7 +19,7 @@ from tasks.process import ranks
 from tasks.process.command_faults import refuse
 from tasks.run import init_from
 from tasks.run import trainer as trainers
-from xformer_kit import build
+from xformer_kit.api import build_checked
 from xformer_kit.config import compose
 from xformer_kit.config.faults.machine import run_faults
 from xformer_kit.data import prepare
@@ -77,7 +77,9 @@ def fit(config: Config, steps: int, callback: Callback) -> EvaluatedTask:
     data = TrainingData(config, prepared, objective)
     vocab_size = config["model"].get("vocab_size") or prepared.tokenizer.size
     source = objective.source_tokenizer
-    model = build(config, vocab_size, None if source is objective.tokenizer else source.size)
+    model = build_checked(
+        config, vocab_size, None if source is objective.tokenizer else source.size
+    )
     task = task_class(config)(config, model, objective, total_steps=steps, data=data)
     if (config.get("init_from") or {}).get("run"):
         init_from.start_from(config, model, objective)

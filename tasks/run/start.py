@@ -70,12 +70,10 @@ def start_run(
     # An empty directory may hold .claim, with which hydra_app.py reserves it.
     was_empty = {path.name for path in run_dir.glob("*")} <= {".claim"}
     try:
-        create_directory = partial(_create_run_directory, config, run_dir, components)
         if ranks.has_launcher():  # all ranks use the directory of rank 0
-            job = replace(job, run_dir=ranks.share_run_directory(run_dir, create_directory))
-        else:
-            create_directory()
-        exit_code = train_in_processes(config, job)
+            create = partial(_create_run_directory, config, job)
+            job = replace(job, run_dir=ranks.share_run_directory(run_dir, create))
+        exit_code = train_in_processes(config, job, is_new=not ranks.has_launcher())
     except (Ended, ConfigError) as error:
         exit_code = report_end(error)
     # Files of a failed job of a multirun are kept, because its table lists the job.
@@ -100,23 +98,30 @@ def start_or_resume_study_run(config: Config, job: Job) -> int:
         if summary.read(job.run_dir) is not None:  # the run is finished
             return 0
         if not has_saved_state:
-            _create_run_directory(config, job.run_dir, job.components)
+            _create_run_directory(config, job)
         return train_in_processes(config, job)
     except (Ended, ConfigError) as error:
         return report_end(error)
 
 
-def train_in_processes(config: Config, job: Job) -> int:
+def train_in_processes(config: Config, job: Job, is_new: bool = False) -> int:
     """Trains a run in this process or in new processes, one per device, and returns its exit code.
-    tasks/process/processes.py has the table of all cases.
+    tasks/process/processes.py has the table of all cases. is_new: whether its directory is not
+    created yet.
     """
+    process_count = processes.device_count(config["trainer"])
+    machines = config["trainer"].get("num_nodes", 1)
+    if is_new and process_count == machines == 1 and not job.in_multirun:
+        check_new_directory(job.run_dir)
+        return train_run(job, partial(_write_run_files, config, job))
+    if is_new:
+        _create_run_directory(config, job)
     _check_file_types(job.run_dir)
     # With the digest, a training process notices that config.yaml is that of another run.
     job = replace(job, digest=config_digest(config))
     if ranks.has_launcher():
         return train_run(job)
-    process_count = processes.device_count(config["trainer"])
-    if (machines := config["trainer"].get("num_nodes", 1)) > 1:
+    if machines > 1:
         raise config_error(
             "trainer.num_nodes",
             "several machines are started by torchrun or SLURM",
@@ -132,28 +137,36 @@ def train_in_processes(config: Config, job: Job) -> int:
     return train_run(job)
 
 
-def _create_run_directory(config: Config, run_dir: Path, components: Files) -> None:
-    """Creates the directory of a new run and writes its config.yaml and components.json.
-
-    Raises NoRun if the directory holds files of no run, or a run that has a checkpoint or a
-    summary, or is being trained.
+def _create_run_directory(config: Config, job: Job) -> None:
+    """Creates the directory of a new run and writes its files. Raises NoRun as `_write_run_files`,
+    and if the directory holds files of no run, or is being trained.
     """
-    check_new_directory(run_dir)
-    with processes.run_lock(run_dir):
-        _check_file_types(run_dir)
-        if has_checkpoint(run_dir / "checkpoints") or (run_dir / summary.SUMMARY).exists():
-            hint = summary.continue_hint(f"{run_dir}", components)
-            fix = f". {hint}" if summary.diverged(run_dir) else f", or {hint[0].lower()}{hint[1:]}"
-            raise NoRun(
-                f"hydra.run.dir: {run_dir} holds a run with checkpoints already; nothing is"
-                f" overwritten. Name another directory{fix}"
-            )
-        for name in REMOVED_AT_START:
-            (run_dir / name).unlink(missing_ok=True)
-        replace_text(run_dir / "config.yaml", config_yaml(config))
-        if components:
-            hashes = json.dumps(component_hashes(components), indent=2)
-            replace_text(run_dir / COMPONENTS, f"{hashes}\n")
+    check_new_directory(job.run_dir)
+    with processes.run_lock(job.run_dir):
+        _write_run_files(config, job)
+
+
+def _write_run_files(config: Config, job: Job) -> Config:
+    """Writes config.yaml and components.json into the directory of a new run, which is locked;
+    returns the config. Raises NoRun if the directory holds a run that has a checkpoint or a
+    summary.
+    """
+    run_dir = job.run_dir
+    _check_file_types(run_dir)
+    if has_checkpoint(run_dir / "checkpoints") or (run_dir / summary.SUMMARY).exists():
+        hint = summary.continue_hint(f"{run_dir}", job.components)
+        fix = f". {hint}" if summary.diverged(run_dir) else f", or {hint[0].lower()}{hint[1:]}"
+        raise NoRun(
+            f"hydra.run.dir: {run_dir} holds a run with checkpoints already; nothing is"
+            f" overwritten. Name another directory{fix}"
+        )
+    for name in REMOVED_AT_START:
+        (run_dir / name).unlink(missing_ok=True)
+    replace_text(run_dir / "config.yaml", config_yaml(config))
+    if job.components:
+        hashes = json.dumps(component_hashes(job.components), indent=2)
+        replace_text(run_dir / COMPONENTS, f"{hashes}\n")
+    return config
 
 
 def _check_file_types(run_dir: Path) -> None:
@@ -180,8 +193,7 @@ def _remove_run_directory(run_dir: Path, config: Config, directory_existed: bool
     nothing if another process uses the directory or has started its own run in it.
     """
     with contextlib.suppress(OSError, ConfigError, NoRun), processes.run_lock(run_dir):
-        same_config = config_digest(read_config(run_dir)) == config_digest(config)
-        if not same_config or (run_dir / "checkpoints" / LAST).exists():
+        if read_config(run_dir) != config or (run_dir / "checkpoints" / LAST).exists():
             return
         for path in run_dir.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,25 +41,24 @@ def config_digest(config: Config) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def train_run(job: Job) -> int:
-    """Trains a run in this process, which may be one of several ranks; returns the exit code."""
+def train_run(job: Job, write_new: Callable[[], Config] | None = None) -> int:
+    """Trains a run in this process, which may be one of several ranks; returns the exit code.
+
+    write_new: writes the files of a new run when its directory is locked, and returns its checked
+    config; None: another process has written them, or the run is resumed.
+    """
     process, locked = None, False
     run_dir = job.run_dir
     try:
         with processes.run_lock(run_dir):
+            config = None if write_new is None else write_new()
             locked = True
             if job.shows_stages:
                 startup.show("Importing Lightning")
             import_components(job.components, GROUPS.values())
             from tasks.run.training_process import TrainingProcess
 
-            config = with_length(read_config(run_dir), job.max_steps)
-            if job.digest not in (None, config_digest(config)):
-                raise NoRun(
-                    f"hydra.run.dir: another process began a run in {run_dir} meanwhile. Name"
-                    " another directory."
-                )
-            process = TrainingProcess(config, job)
+            process = TrainingProcess(config or _saved_config(job), job)
             return process.run()
     except (Exception, KeyboardInterrupt) as error:
         expected = _expected_error(error, run_dir, process)
@@ -70,6 +70,19 @@ def train_run(job: Job) -> int:
     if process is not None:
         process.close(exit_code)
     return exit_code
+
+
+def _saved_config(job: Job) -> Config:
+    """Returns the config of a run's directory, which the process that made the job has checked.
+    Raises NoRun if it is another one now.
+    """
+    config = with_length(read_config(job.run_dir), job.max_steps)
+    if job.digest not in (None, config_digest(config)):
+        raise NoRun(
+            f"hydra.run.dir: another process began a run in {job.run_dir} meanwhile. Name another"
+            " directory."
+        )
+    return config
 
 
 def _expected_error(error: BaseException, run_dir: Path, process: Any) -> BaseException | None:

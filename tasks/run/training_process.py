@@ -35,7 +35,7 @@ from tasks.process.job import Job
 from tasks.run import checks, init_from, nonfinite, prolonged
 from tasks.run import trainer as trainers
 from tasks.run.decoding_speed import check_decodable, decoding_speed
-from xformer_kit import build
+from xformer_kit.api import build_checked
 from xformer_kit.checkpoint import Checkpoint
 from xformer_kit.config import config_hash
 from xformer_kit.config.faults.machine import missing_loggers
@@ -152,7 +152,7 @@ class TrainingProcess:
         self.vocab_size = config["model"].get("vocab_size") or self.prepared.tokenizer.size
         source = objective.source_tokenizer
         source_size = None if source is objective.tokenizer else source.size
-        model = build(config, self.vocab_size, source_size)
+        model = build_checked(config, self.vocab_size, source_size)
         check_decodable(config, model)
         check_metrics(config, objective.num_classes(model))
         self.task = task_class(config)(

@@ -35,7 +35,6 @@ from xformer_kit.study.metric import metric_of
 from xformer_kit.study.plan import StudyRun, Variant, name_of, words_of
 from xformer_kit.study.settings import seeds
 from xformer_kit.study.study_node import excluded, label, levels_of
-from xformer_kit.text.command_lines import override_text
 
 POLL_SECONDS = 1.0  # between two checks of trials that other processes run
 # Lock file in a run's directory: locked by the process that proposed the trial until its value is
@@ -46,12 +45,6 @@ PROPOSAL_LOCK = ".asked"
 @dataclass(frozen=True)
 class Trial(StudyRun):
     """A run whose training process reports to the storage."""
-
-    report_to: str = ""  # override with the storage and the trial's id
-
-    @property
-    def words(self) -> list[str]:
-        return [*super().words, self.report_to]
 
 
 class SearchRunner:
@@ -118,12 +111,13 @@ class SearchRunner:
                 variant = Variant(**fields, config=variant.config)
             report_to = None
             if self.node["design"]["pruner"] != "none":
-                report_to = {"storage": address(self.node), "id": trial._trial_id}
-                report_to |= {key: self.node[key] for key in ("name", "metric", "design")}
-                report_to["number"] = run["number"]
-            self.runs[trial.number] = Trial(
-                variant, self.seed, run["key"], f"++study.trial={override_text(report_to)}"
-            )
+                report_to = {key: self.node[key] for key in ("name", "metric", "design")}
+                report_to |= {
+                    "storage": address(self.node),
+                    "id": trial._trial_id,
+                    "number": run["number"],
+                }
+            self.runs[trial.number] = Trial(variant, self.seed, run["key"], report_to)
         return self.runs[trial.number]
 
     def tell(self) -> None:

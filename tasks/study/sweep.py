@@ -14,7 +14,7 @@ from tasks.process.exit_codes import FAILED, SIGNALS
 from tasks.study import state, stopping
 from tasks.study.progress_table import ProgressTable
 from tasks.study.resolve import StudyPlan, resolve
-from tasks.study.wandb_group import logger_overrides, publish
+from tasks.study.wandb_group import publish, with_logger_options
 from xformer_kit.config.faults.machine import why_not_created
 from xformer_kit.files.saved_files import check_stays_inside
 from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean
@@ -143,12 +143,13 @@ def launch(
             continue
         batch = free if parallel else free[:1]
         launches.update(run.key for run in batch)
-        overrides = [word for word in words if not word.lstrip("+").startswith("seed=")]
-        jobs = [
-            _command_lines[-1].job([*overrides, *run.words])
-            + [*logger_overrides(plan.node, run), directory_override(run.key)]
-            for run in batch
-        ]
+        line = _command_lines[-1]
+        line.checked.clear()
+        for run in batch:
+            # Another process may have proposed a trial, so its config is composed from its words.
+            config = run.config if plan.search is None else plan.compose(run.words)[0]
+            line.checked[run.key] = with_logger_options(plan.node, run, config), run.report_to
+        jobs = [[*words, directory_override(run.key)] for run in batch]
         for done in launcher.launch(jobs, initial_job_idx=number):
             if done.return_value in SIGNAL_CODES:
                 return int(done.return_value)

@@ -17,10 +17,9 @@ from typing import Any
 from tasks.logging.wandb_run import MAX_GROUP, MAX_JOB_TYPE, MAX_TAG, error_line, start_wandb_run
 from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.files.saved_files import readable
-from xformer_kit.study.nodes import Node
+from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.plan import StudyRun
 from xformer_kit.study.results import Results
-from xformer_kit.text.command_lines import override_text
 
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
 REPORT = "report"  # job type
@@ -28,21 +27,21 @@ DPI = 150  # of figures
 Table = tuple[list[str], list[list[Any]]]  # columns, rows
 
 
-def logger_overrides(node: Node, run: StudyRun) -> list[str]:
-    """Returns overrides of a run's logger for group, job type and tags that are not set."""
-    logger = as_loggers(run.config["logger"]).get("wandb")
-    if logger is None:
-        return []
+def with_logger_options(node: Node, run: StudyRun, config: Config) -> Config:
+    """Returns the config of a run, with the group, job type and tags of its W&B logger if they are
+    not set.
+    """
+    loggers = config["logger"]
+    if "wandb" not in as_loggers(loggers):
+        return config
+    logger = loggers if "name" in loggers else loggers["wandb"]
     defaults = {
         "group": node["name"][:MAX_GROUP],
         "job_type": " ".join((run.variant.name, *run.variant.tuned))[:MAX_JOB_TYPE],
         "tags": [*tags(node), f"seed={run.seed}"],
     }
-    return [
-        f"++logger.wandb.{key}={override_text(value)}"
-        for key, value in defaults.items()
-        if logger.get(key) is None
-    ]
+    options = {**logger, **{k: v for k, v in defaults.items() if logger.get(k) is None}}
+    return {**config, "logger": options if "name" in loggers else {**loggers, "wandb": options}}
 
 
 def tags(node: Node) -> list[str]:

@@ -80,7 +80,7 @@ def test_a_key_that_is_no_group_has_a_plus_prefix_for_hydra():
         "hydra.run.dir=x",
     ]
     assert line.multirun
-    assert line.jobs == 6
+    assert len(line.configs) == 6
 
 
 def test_every_job_of_a_sweep_is_checked_before_the_first():
@@ -275,20 +275,12 @@ def test_the_names_of_a_sweep_stay_beside_options_too():
 
 
 def test_overrides_of_a_study_are_merged_with_those_of_the_command_line():
-    """A level that chooses a component stays with an option of the command line, in the plan as
-    in the run.
-    """
+    """A level that chooses a component stays with an option of the command line."""
     line = preflight(["study=norm_placement", "model.decoder.norm.eps=1e-3"])
     assert line.compose(["model.decoder.norm=layer"])[0]["model"]["decoder"]["norm"] == {
         "name": "layer",
         "eps": 1e-3,
     }
-    words = ["++model.decoder.norm.eps=1e-3", "model.decoder.norm=layer", "seed=1"]
-    assert line.job(words) == [
-        "++model.decoder.norm.eps=1e-3",
-        "++model.decoder.norm.name=layer",
-        "++seed=1",
-    ]
 
 
 def test_one_file_of_components_may_stand_without_brackets(mine):

@@ -141,7 +141,7 @@ def test_a_file_of_the_users_directory_is_examined_too(here, content, message):
     [sentence] = error.value.messages
     assert sentence.startswith(f"{Path('mine', 'experiment', 'first.yaml')}: {message}")
     file.write_text("# @package _global_\nattn: {heads: 2}\n")
-    assert preflight(["--config-dir", "mine", "experiment=first"]).jobs == 1
+    assert len(preflight(["--config-dir", "mine", "experiment=first"]).configs) == 1
 
 
 @pytest.mark.parametrize("content", ["task: seq2seq\n", "defaults:\n - override /task: seq2seq\n"])

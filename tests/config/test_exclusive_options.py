@@ -6,7 +6,7 @@ import yaml
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.line.composition import compose_overrides
 from xformer_kit.config.line.exclusive_options import OFF, REPLACES
-from xformer_kit.config.line.overrides import expand, parse
+from xformer_kit.config.line.overrides import parse
 from xformer_kit.config.line.to_overrides import to_overrides
 from xformer_kit.registry import ConfigError
 from xformer_kit.text.command_lines import override_text
@@ -38,10 +38,8 @@ DIRECTIONS = [(FIRST, OTHER), ([o for o in OTHER if o in REPLACES], FIRST[1:])]
 
 
 def composed(words, config_dir=None):
-    session, overrides, _ = parse(expand([*PAIRS, *words]), config_dir)
-    config, faults = compose_overrides(session, overrides)
-    assert not faults
-    return config
+    session, overrides, _ = parse([*PAIRS, *words], config_dir)
+    return compose_overrides(session, overrides)[0]
 
 
 def words(*paths):
@@ -113,7 +111,7 @@ def test_null_replaces_nothing():
 def test_a_sweep_and_a_factor_replace_a_default(tmp_path):
     (tmp_path / "x.tsv").write_text("a\tb\n" * 40)
     pairs = [*PAIRS[:2], f"data.path={tmp_path}/x.tsv"]
-    assert preflight(["-m", *pairs, "data.batch_size=4,8"]).jobs == 2
+    assert len(preflight(["-m", *pairs, "data.batch_size=4,8"]).configs) == 2
     with pytest.raises(ConfigError, match=r"^data.batch_size: is not read with data.batch_tokens"):
         preflight(["-m", *pairs, "data.batch_size=4,8", "data.batch_tokens=512"])
     (tmp_path / "s.yaml").write_text(

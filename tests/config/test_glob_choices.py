@@ -7,6 +7,8 @@ def test_glob_is_the_sweep_over_the_choices_that_match():
     line = preflight(["-m", "logger=none", "norm=glob(*,exclude=[l*,rms])"])
     others = [name for name in sorted(GROUPS["norm"]) if name != "rms" and name[0] != "l"]
     assert "layer" in GROUPS["norm"] and "l2" in GROUPS["norm"]
-    assert line.jobs == len(others)
+    assert len(line.configs) == len(others)
     assert f"norm=choice({','.join(others)})" in line.argv
-    assert preflight(["-m", "logger=none", "experiment=glob(*n,exclude=c*)"]).jobs == 1  # induction
+    assert (
+        len(preflight(["-m", "logger=none", "experiment=glob(*n,exclude=c*)"]).configs) == 1
+    )  # induction

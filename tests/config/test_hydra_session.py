@@ -20,11 +20,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from xformer_kit.config import conf_dir
 from xformer_kit.config.hydra import hydra_session
-from xformer_kit.config.hydra.hydra_errors import fault_of_message
 from xformer_kit.config.hydra.hydra_session import HydraSession, hydra_word, open_session
 from xformer_kit.config.line.composition import compose, compose_resolved
+from xformer_kit.config.line.composition_errors import fault_of_message
 from xformer_kit.config.line.flags import parse_flags
-from xformer_kit.config.line.overrides import OverridesParser, expand, parse
+from xformer_kit.config.line.overrides import OverridesParser, parse
 from xformer_kit.config.options.settings import default_settings
 from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.registry import ConfigError
@@ -84,7 +84,7 @@ def parsed(words):
 
 
 def resolved(words, config_dir=None, name=None):
-    return compose_resolved(open_session(config_dir), parsed(words), name)
+    return compose_resolved(open_session(config_dir, name), parsed(words))[0]
 
 
 def by_hydra(words, config_dir, name):
@@ -107,10 +107,12 @@ def by_hydra(words, config_dir, name):
 
 def agree(words, config_dir=None, name=None):
     """Whether a line is composed as by Hydra, with the same faults."""
-    session, faults = open_session(config_dir), []
+    session, faults = open_session(config_dir, name), []
     overrides, config = parsed(words), None
     try:
-        config = compose_resolved(session, overrides, name)
+        config, _ = compose_resolved(session, overrides)
+        whole, with_hydra = compose_resolved(session, overrides, whole=True)
+        assert str(whole) == str(config) and "hydra" in with_hydra
     except ConfigError as error:
         faults = [fault.partition("; got ")[0].rstrip(".") + "." for fault in error.messages]
     expected = by_hydra([hydra_word(session, o) for o in overrides], config_dir, name)
@@ -122,7 +124,7 @@ def agree(words, config_dir=None, name=None):
 @pytest.mark.parametrize("words", PLAIN, ids=" ".join)
 def test_the_config_is_the_one_that_hydra_composes(words):
     """Also where its choices were composed before, with other values."""
-    session, overrides, _ = parse(expand(words), None)
+    session, overrides, _ = parse(words)
     words = [hydra_word(session, override) for override in overrides]
     for more in ([], ["++model.dim=48", "++task.added=1"], []):
         agree([*words, *more])
@@ -335,7 +337,9 @@ def test_the_cache_of_choices_has_a_limit(monkeypatch):
     monkeypatch.setattr(hydra_session, "MAX_CACHED", 2)
     session = HydraSession()
     for name in ("rotary", "alibi", "none", "alibi"):
-        assert compose_resolved(session, parsed([f"position={name}"]))["position"]["name"] == name
+        assert (
+            compose_resolved(session, parsed([f"position={name}"]))[0]["position"]["name"] == name
+        )
     assert session.pickled.cache_info().currsize == 2
 
 

@@ -93,7 +93,7 @@ def test_the_directory_of_a_sweep_is_not_used_again(tmp_path):
     line = ["-m", "attn.heads=2,4", f"hydra.sweep.dir={tmp_path}"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.yaml").touch()
-    assert preflight(line).jobs == 2
+    assert len(preflight(line).configs) == 2
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "config.yaml").touch()
     with pytest.raises(ConfigError) as error:
@@ -102,4 +102,4 @@ def test_the_directory_of_a_sweep_is_not_used_again(tmp_path):
         f"hydra.sweep.dir: holds a sweep already, which stays as it is; got {tmp_path}. Name"
         " another directory.",
     )
-    assert preflight([*line, "hydra.sweep.subdir=${hydra.job.override_dirname}"]).jobs == 2
+    assert len(preflight([*line, "hydra.sweep.subdir=${hydra.job.override_dirname}"]).configs) == 2

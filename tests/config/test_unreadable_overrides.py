@@ -40,7 +40,7 @@ def test_an_empty_text_before_a_deletion_is_not_one_word():
 
 @pytest.mark.parametrize("words", [("hydra.job.name=", "attn.heads=2"), ("attn.heads=2", "name=a")])
 def test_an_empty_text_is_not_joined_with_the_next_word(words):
-    assert preflight([*words]).jobs == 1
+    assert len(preflight([*words]).configs) == 1
 
 
 def test_each_flag_of_another_program_is_reported_with_its_value():
@@ -162,7 +162,7 @@ def test_a_key_that_several_mappings_have_is_not_given_twice(word):
 
 
 def test_a_choice_and_its_options_are_not_given_twice():
-    assert preflight(["position=rotary", "position.theta=5"]).jobs == 1
+    assert len(preflight(["position=rotary", "position.theta=5"]).configs) == 1
     assert (
         compose(["attn.heads=2", "attn.heads=4"])["attn"]["heads"] == 4
     )  # in Python the last one counts
@@ -186,9 +186,9 @@ def test_a_warm_up_that_is_as_long_as_the_run():
         " optim.lr; got 100 and 100. Try schedule.warmup=10."
     )
     assert faults_of("schedule.warmup=100", "trainer.max_steps=100") == (sentence,)
-    assert preflight(["schedule.warmup=99", "trainer.max_steps=100"]).jobs == 1
+    assert len(preflight(["schedule.warmup=99", "trainer.max_steps=100"]).configs) == 1
     assert (
-        preflight(["trainer.max_steps=10"]).jobs == 1
+        len(preflight(["trainer.max_steps=10"]).configs) == 1
     )  # nobody gave a warm-up: the run prints the sentence and trains
     (fault,) = faults_of("-m", "schedule.warmup=5,500", "trainer.max_steps=100")
     assert fault.endswith("got 500 and 100. Try schedule.warmup=10. [job schedule.warmup=500]")
@@ -257,7 +257,7 @@ def test_all_tasks_that_train_a_model_are_proposed_with_data_that_they_read():
         "model=decoder",
     ]
     for way in ways[:-1]:
-        assert preflight(["model=encoder_decoder", *way.split()]).jobs == 1
+        assert len(preflight(["model=encoder_decoder", *way.split()]).configs) == 1
 
 
 @pytest.mark.parametrize("name", [None, "\ud800", "", 3, True, "a\x1bb"])
@@ -289,7 +289,7 @@ def test_a_mode_that_contradicts_the_flag_of_a_sweep_is_refused():
     fault = "hydra.mode: contradicts -m, which starts a sweep; got hydra.mode=RUN. Leave one of"
     (found,) = faults_of("-m", "attn.heads=2,4", "hydra.mode=RUN")
     assert found.startswith(fault)
-    assert preflight(["-m", "attn.heads=2,4", "hydra.mode=MULTIRUN"]).jobs == 2
+    assert len(preflight(["-m", "attn.heads=2,4", "hydra.mode=MULTIRUN"]).configs) == 2
 
 
 def test_a_file_after_a_flag_of_other_programs_is_an_experiment():

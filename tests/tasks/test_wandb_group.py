@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from studies import factorial, write
 
 from tasks.process.job import Job
@@ -47,21 +46,25 @@ def a_run(**logger) -> StudyRun:
     return StudyRun(variant, 3, "")
 
 
+def logger_of(**options):
+    run = a_run(**options)
+    return wandb_group.with_logger_options(NODE, run, run.config)["logger"]
+
+
 def test_default_group_job_type_and_tags():
-    overrides = {
-        o.key_or_group: o.value()
-        for o in OverridesParser.create().parse_overrides(
-            wandb_group.logger_overrides(NODE, a_run())
-        )
+    defaults = {
+        "group": "placement",
+        "job_type": "placement=post, norm=layer",
+        "tags": ["factorial", "claim", "arXiv:2002.04745", "seed=3"],
     }
-    assert overrides == {
-        "logger.wandb.group": "placement",
-        "logger.wandb.job_type": "placement=post, norm=layer",
-        "logger.wandb.tags": ["factorial", "claim", "arXiv:2002.04745", "seed=3"],
-    }
-    own = wandb_group.logger_overrides(NODE, a_run(group="mine", tags=["x"]))
-    assert [word.partition("=")[0] for word in own] == ["++logger.wandb.job_type"]
-    assert wandb_group.logger_overrides(NODE, a_run(name="none")) == []
+    assert logger_of() == LOGGER | defaults
+    own = {"group": "mine", "tags": ["x"]}
+    assert logger_of(**own) == LOGGER | defaults | own
+    assert logger_of(name="none") == LOGGER | {"name": "none"}
+    run, several = a_run(), {"wandb": {"entity": "us"}, "csv": {}}
+    changed = wandb_group.with_logger_options(NODE, run, run.config | {"logger": several})["logger"]
+    assert changed["csv"] == {} and defaults.items() <= changed["wandb"].items()
+    assert (changed["wandb"]["entity"], several["wandb"]) == ("us", {"entity": "us"})
     assert run_key(a_run().config, "data") == run_key(
         a_run(group="mine", job_type="b", name="none").config, "data"
     )

@@ -24,8 +24,6 @@ __all__ = [
 # Name -> its module: Hydra is imported only where a config is composed.
 LAZY = {
     "compose": "line.composition",
-    "from_hydra": "line.composition",
-    "to_plain_config": "line.composition",
     "conf_dir": "hydra.hydra_session",
     "preflight": "line.command_line",
 }

@@ -234,8 +234,7 @@ class Stack(nn.Module):
         cross = tokens, source_tokens
         tokens, key = _counted_documents(tokens, key)
         contexts = self.contexts(tokens, key, cross, x.dtype)
-        modules: Any = self.extra
-        extras = StackExtras(modules, tokens, key, cache, self.placement)
+        extras = StackExtras(self.extra, tokens, key, cache, self.placement)
         x = extras.embed(x)
         report: Report = {}
         cross_layer: CrossLayerState = {}

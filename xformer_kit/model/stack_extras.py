@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from xformer_kit.extra import Extra, ExtraInput
 from xformer_kit.model.block import BlockInput
@@ -23,16 +23,16 @@ class StackExtras:
 
     def __init__(
         self,
-        extras: Mapping[str, Extra],
+        extras: nn.ModuleDict,
         tokens: Tokens,
         key: Tokens,
         cache: GenerationCache | None,
         placement: type[Placement],
     ):
-        self.extras = extras
+        self.extras: dict[str, Extra] = dict(extras.items())  # type: ignore[arg-type]
         self.inputs: dict[str, ExtraInput] = {}
         self.initial_memory: dict[str, Mapping[str, Tensor]] = {}
-        for name, extra in extras.items():
+        for name, extra in self.extras.items():
             extra_cache = None if cache is None else cache.extra.get(name, {})
             extra_input = ExtraInput(tokens, key, placement=placement, cache=extra_cache)
             self.initial_memory[name] = extra.begin(extra_input)

@@ -65,6 +65,7 @@ class StudyRun:
     variant: Variant
     seed: int
     key: str
+    report_to: Node | None = None  # of a trial of a search: its storage, see Job.trial
 
     @property
     def words(self) -> list[str]:

@@ -55,7 +55,7 @@ def test_the_files_have_the_name_of_the_project(project):
 
 def test_its_runs_and_its_study_are_valid_and_its_component_keeps_a_law(project):
     line = preflight(words_of_script())
-    assert (line.jobs, line.components) == (1, ("./components.py",))
+    assert (len(line.configs), line.components) == (1, ("./components.py",))
     assert preflight(words_of_script("experiment=first", "attn.heads=8")).argv[-1] == (
         "++attn.heads=8"
     )

@@ -1,7 +1,6 @@
 """The table of a multirun has the status of each job."""
 
 import signal
-import sys
 
 import pytest
 
@@ -60,9 +59,7 @@ def test_the_mean_and_the_spread_over_seeds_of_each_setting():
 )
 def test_a_sweep_fails_also_if_a_job_did_not_start_a_run(monkeypatch, of_table, of_jobs, code):
     """Its directory may hold an earlier run, which the table shows."""
-    monkeypatch.setattr(sys, "argv", ["xformer"])
-    monkeypatch.setattr(hydra_app, "_run_hydra", lambda: None)
+    monkeypatch.setattr(hydra_app, "_run_hydra", lambda line, job: job.exit_codes.extend(of_jobs))
     monkeypatch.setattr(hydra_app, "_sweep_dirs", ["sweep"])
-    monkeypatch.setattr(hydra_app, "_exit_codes", of_jobs)
     monkeypatch.setattr(sweep_table, "write_sweep_table", lambda *_: of_table)
-    assert hydra_app.compose_and_run(CommandLine(argv=["-m"], multirun=True)) == code
+    assert hydra_app.run_line(CommandLine(argv=["-m"], multirun=True)) == code

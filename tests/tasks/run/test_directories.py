@@ -83,8 +83,8 @@ def test_a_new_run_removes_the_tables_of_one_that_left_no_checkpoint(tmp_path, c
 def test_a_run_that_another_process_started_meanwhile_is_not_removed(tmp_path, config, monkeypatch):
     own, other = config("data.seq_len=100000"), config("seed=5")
 
-    def start_another_run(_config, job):
-        start._create_run_directory(other, job.run_dir, ())
+    def start_another_run(_config, job, is_new):
+        start._create_run_directory(other, job)
         return 2
 
     monkeypatch.setattr(start, "train_in_processes", start_another_run)

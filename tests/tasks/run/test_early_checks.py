@@ -91,7 +91,7 @@ def test_a_metric_that_the_run_does_not_have_is_refused(words, known):
         preflight(words.split())
     (message,) = error.value.messages
     assert message.startswith(f"{path}: the run has no metric '{metric}'. ") and known in message
-    assert preflight(["data=recall", "checkpoints.metric=val/accuracy"]).jobs == 1
+    assert len(preflight(["data=recall", "checkpoints.metric=val/accuracy"]).configs) == 1
 
 
 def test_new_rows_are_counted_by_token():

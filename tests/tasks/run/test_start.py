@@ -391,7 +391,7 @@ def test_studies_and_multiruns_are_refused_in_ranks_of_a_launcher(words, monkeyp
         ("WORLD_SIZE", "4"),
     ):
         monkeypatch.setenv(name, value)
-    assert hydra_app.compose_and_run(preflight([*words, "logger=none"])) == 2
+    assert hydra_app.run_line(preflight([*words, "logger=none"])) == 2
     assert (
         capsys.readouterr().err
         == f"{'-m' if words[0] == '-m' else 'study'}: starts the processes of its runs by itself;"

@@ -25,7 +25,7 @@ def test_a_trial_worse_than_the_median_ends_and_is_marked_as_pruned(home, config
             simulated.search.tell()
         good, bad = simulated.search.take(locks, 2)
         for run, loss, ends in ((good, 0.9, False), (bad, 1.1, True)):
-            report_to = report_to_of(run)
+            report_to = run.report_to
             saved = []
             watch = Pruning(SimpleNamespace(total=30), report_to, partial(saved.append, 1))
             task = SimpleNamespace(step=10, validation={"loss": loss})
@@ -57,12 +57,6 @@ def test_a_trial_worse_than_the_median_ends_and_is_marked_as_pruned(home, config
     ]
     assert state.of(directory).status == "stopped"  # another study may continue it
     assert state.of(directory, pruned=True).over
-
-
-def report_to_of(run):
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    return OverridesParser.create().parse_override(run.report_to).value()
 
 
 def record_losses(simulated, run, loss):

@@ -9,7 +9,7 @@ values on a copy.
 import os
 import pickle
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -38,6 +38,7 @@ from xformer_kit.registry import config_error, registry_version
 
 VERSION_BASE = "1.3"  # of Hydra's behavior, here and in hydra.main
 PRIMARY = "train"  # the config that a line starts from, unless --config-name names another
+JOB_NAME = "hydra_app"  # hydra.job.name; hydra.main takes it from the module of its task function
 MAX_CACHED = 64  # compositions of one session
 TASK_DEFAULTS = "task_defaults"  # group of what a task changes in the default run
 SWEEPS = "sweep"  # folder of conf/ with files for W&B, which Hydra does not compose
@@ -71,7 +72,7 @@ class ConfigDirPlugin(SearchPathPlugin):
 
 
 @contextmanager
-def initialized(config_dir: str | None) -> Iterator[ConfigLoader]:
+def initialized(config_dir: str | None = None) -> Iterator[ConfigLoader]:
     """Initializes Hydra with conf/ and `config_dir`, and restores what was initialized before: the
     sweeper of a study composes its runs while hydra.main is active.
     """
@@ -122,27 +123,32 @@ class ZooConfig(StoredConfig):
 class HydraSession:
     """The configs that Hydra finds, for one command line: files are expected not to change.
 
-    config_dir: a directory with configs of the user's own, searched after ours.
+    config_dir: a directory with configs of the user's own, searched after ours. primary: the config
+    that a line starts from.
     """
 
-    def __init__(self, config_dir: str | None = None):
+    def __init__(self, config_dir: str | None = None, primary: str = PRIMARY):
         self.config_dir = str(Path(config_dir).resolve()) if config_dir else None
+        self.primary = primary
         with initialized(self.config_dir) as loader:
             self.sources = loader.get_sources()
-        self.pickled = lru_cache(MAX_CACHED)(lambda *words: pickle.dumps(self.compose(*words)))
+        self.pickled = lru_cache(MAX_CACHED)(
+            lambda *choices: pickle.dumps(without_hydra(self.compose(choices, PRIMARY)))
+        )
         self.is_group = cache(lambda key: any(source.is_group(key) for source in self.sources))
         self.choices = cache(self._choices)
 
-    def compose(self, name: str, *words: str) -> DictConfig:
-        """Returns what hydra.compose returns: unresolved, without Hydra's own node."""
+    def compose(self, words: Sequence[str], primary: str) -> DictConfig:
+        """Returns what hydra.compose returns: unresolved, with Hydra's own node."""
         with initialized(self.config_dir):
-            return hydra.compose(name, list(words))
+            return hydra.compose(primary, list(words), return_hydra_config=True)
 
-    def compose_choices(self, name: str, *choices: str) -> DictConfig:
-        """Returns `compose` of a line without values: a copy, which a pickle makes in a seventh of
-        the time of a deepcopy.
+    def compose_choices(self, *choices: str) -> DictConfig:
+        """Returns what hydra.compose returns for a line without values, from our primary config and
+        without Hydra's own node: a copy, which a pickle makes in a seventh of the time of a
+        deepcopy.
         """
-        return pickle.loads(self.pickled(name, *choices))
+        return pickle.loads(self.pickled(*choices))
 
     def _choices(self, group: str) -> list[str]:
         """Returns the choices of a group; those in folders by their path: findings/glu_variants."""
@@ -170,28 +176,33 @@ class HydraSession:
         return sorted({name for source in groups for name in source.list(group, kind)})
 
 
-def compose_line(session: HydraSession, name: str, line: Sequence[Override]) -> DictConfig:
+def compose_line(session: HydraSession, line: Sequence[Override], whole: bool) -> DictConfig:
     """Returns what hydra.compose returns for a whole line, which has no sweeps.
 
     Values are set after all choices, in the order of the line, as Hydra does. Hydra composes the
-    line as a whole if a word is neither a choice nor `++key=value`, or has an interpolation, which
-    may be to Hydra's own node; if the line, or a primary config of the user's own, may add to the
-    search path; and if there is an error, for its message.
+    line as a whole, with its own node, if `whole`; if a word is neither a choice nor `++key=value`,
+    or has an interpolation, which may be to Hydra's own node; if the line, or a primary config of
+    the user's own, may add to the search path; and if there is an error, for its message.
     """
     words = [hydra_word(session, override) for override in line]
     choices = [word for word, o in zip(words, line, strict=True) if _is_choice(session, o)]
     values = [o for o in line if not _is_choice(session, o)]
-    as_a_whole = name != PRIMARY or any(o.key_or_group == "hydra.searchpath" for o in line)
-    as_a_whole |= any(
-        o.is_delete() or o.package or session.is_group(o.key_or_group) for o in values
-    )
-    if as_a_whole or any("${" in word for word in words):
-        return _with_components(session, session.compose(name, *words), line, values)
-    config = session.compose_choices(name, *choices)
-    try:
-        return _with_components(session, config, line, values, every=True)
-    except (OmegaConfBaseException, ValueError):
-        return _with_components(session, session.compose(name, *words), line, values)
+    whole |= session.primary != PRIMARY or any(o.key_or_group == "hydra.searchpath" for o in line)
+    whole |= any("${" in word for word in words)
+    whole |= any(o.is_delete() or o.package or session.is_group(o.key_or_group) for o in values)
+    if not whole:
+        config = session.compose_choices(*choices)
+        with suppress(OmegaConfBaseException, ValueError):
+            return _with_components(session, config, line, values, every=True)
+    return _with_components(session, session.compose(words, session.primary), line, values)
+
+
+def without_hydra(config: DictConfig) -> DictConfig:
+    """Returns a composed config without Hydra's own node."""
+    if "hydra" in config:
+        return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    OmegaConf.set_struct(config, False)
+    return config
 
 
 def _with_components(
@@ -210,7 +221,7 @@ def _with_components(
     replaced = {group: o for group, o in last.items() if _is_named_otherwise(session, config, o)}
     for group, o in replaced.items():
         OmegaConf.set_struct(config, False)
-        config[group] = session.compose_choices(PRIMARY, o.input_line or "")[group]
+        config[group] = session.compose_choices(o.input_line or "")[group]
     for o in values:
         if every or (o.key_or_group.partition(".")[0] in replaced and not o.is_delete()):
             OmegaConf.update(config, o.key_or_group, o.value(), merge=True, force_add=True)
@@ -228,7 +239,7 @@ def _is_named_otherwise(session: HydraSession, config: DictConfig, override: Ove
     own = {word: alias.name for word, alias in registry.aliases.items()}
     name = own.get(chosen, chosen)
     if name not in registry:  # a file of the user's own, that names a component
-        composed = session.compose_choices(PRIMARY, override.input_line or "").get(group)
+        composed = session.compose_choices(override.input_line or "").get(group)
         name = composed.get("name") if isinstance(composed, DictConfig) else composed
         name = chosen = own.get(name, name)
     if isinstance(node, DictConfig) and registry is LOGGERS and "name" not in node:
@@ -265,9 +276,10 @@ def _is_choice(session: HydraSession, override: Override) -> bool:
     return is_choice or _is_hydras(override)
 
 
-def open_session(config_dir: str | None = None) -> HydraSession:
-    """Returns a session with all components that are registered now. Without a directory of the
-    user's own it is the previous session, unless our files or the stored configs have changed.
+def open_session(config_dir: str | None = None, primary: str | None = None) -> HydraSession:
+    """Returns a session with all components that are registered now. Without a directory and a
+    primary config of the user's own it is the previous session, unless our files or the stored
+    configs have changed.
     """
     global _previous
     Plugins.instance()  # plugins store configs of their own when they are first imported
@@ -275,7 +287,8 @@ def open_session(config_dir: str | None = None) -> HydraSession:
     if _previous is None or _previous[0] != _state(text):
         _store(configs)
         _previous = _state(text), HydraSession()
-    return HydraSession(config_dir) if config_dir else _previous[1]
+    own = config_dir or primary
+    return HydraSession(config_dir, primary or PRIMARY) if own else _previous[1]
 
 
 @lru_cache(maxsize=1)

@@ -7,18 +7,18 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobRuntime
 from hydra.errors import HydraException
 
 from xformer_kit.config.faults.machine import why_not_created
-from xformer_kit.config.hydra.hydra_session import HydraSession, hydra_word
-from xformer_kit.config.line.checked_line import CommandLine
+from xformer_kit.config.hydra.hydra_session import JOB_NAME, HydraSession, hydra_word
+from xformer_kit.config.line.checked_line import CommandLine, words_of_job
 from xformer_kit.config.line.composition import compose_checked
 from xformer_kit.config.line.config_files import as_list, named_code
 from xformer_kit.config.line.flags import flag_faults, parse_flags
 from xformer_kit.config.line.overrides import (
     INSTRUCTIONS,
     contradicted_names,
-    expand,
     instructions,
     parse,
     repeated,
@@ -42,12 +42,13 @@ def preflight(argv: list[str]) -> CommandLine:
     """Returns the checked command line. Every job of a sweep is checked before Hydra runs one.
     Raises ConfigError with all faults.
     """
-    argv = expand(argv)
+    JobRuntime.instance().set("name", JOB_NAME)
     flags = parse_flags(argv)
-    session, overrides, faults = parse(flags.overrides, flags.config_dir)
+    session, overrides, faults = parse(flags.overrides, flags.config_dir, flags.config_name)
     values = instructions(overrides)
     line = CommandLine(
-        argv=argv,
+        argv=flags.overrides,
+        flags=[word for word in argv if word and word not in flags.overrides],
         multirun=flags.multirun or _sets_multirun(overrides),
         components=tuple(as_list(values.get("components"))),
         resume=values.get("resume"),
@@ -55,11 +56,10 @@ def preflight(argv: list[str]) -> CommandLine:
     )
     faults += flag_faults(flags)
     faults += _mode_faults(flags.multirun, overrides)
-    faults += map(_sweeper_params_fault, params := _sweeper_params(overrides))
-    overrides = [o for o in overrides if o not in params]
-    faults += _swept_instruction_faults(overrides)
-    faults += [fault for o in overrides if (fault := _code_fault(o))]
-    overrides = [o for o in overrides if not _code_fault(o)]
+    names_sweeper = any(o.key_or_group == "hydra/sweeper" for o in overrides)
+    refused = {id(o): fault for o in overrides if (fault := _refused(o, names_sweeper))}
+    faults += [*refused.values(), *_swept_instruction_faults(overrides)]
+    overrides = [o for o in overrides if id(o) not in refused]
     faults += _directory_faults(overrides, flags.config_dir)
     overrides = [o for o in overrides if o.key_or_group not in DIRECTORIES or o.value() is not None]
     faults += repeated(overrides)
@@ -78,34 +78,38 @@ def preflight(argv: list[str]) -> CommandLine:
     if not line.multirun:
         faults += sweep_faults(overrides)
         overrides = single_values(overrides)
-    line.configs = _job_configs(line, session, overrides, faults, flags.config_name)
+    trains_here = not (line.multirun or flags.cfg or flags.info or flags.hydra_help)
+    _check_jobs(line, session, overrides, faults, whole=trains_here)
     if flags.cfg == "job" and not faults:
         line.shown = _shown(line.configs[0], flags.package, faults)
     _raise(faults)
-    line.argv = _hydra_argv(argv, flags.overrides, session, overrides)
+    line.argv = [*line.flags, *(hydra_word(session, o) for o in overrides)]
     return line
 
 
-def _job_configs(
+def _check_jobs(
     line: CommandLine,
     session: HydraSession,
     overrides: list[Override],
     faults: list[Fault],
-    name: str | None,
-) -> list[dict[str, Any]]:
-    """Returns the config of each job; appends the faults of the jobs."""
+    whole: bool,
+) -> None:
+    """Sets the config of each job, and with `whole` what Hydra composed; appends their faults."""
     twice = {fault.path for fault in repeated(overrides)}
     jobs = list(_jobs(overrides, faults)) if line.multirun else [overrides]
-    line.jobs = len(jobs)
     here, line_faults = runs_here(overrides), tuple(faults)
     composed = [
-        compose_checked(session, job, name, here=here, line_faults=line_faults) for job in jobs
+        compose_checked(session, job, here=here, line_faults=line_faults, whole=whole)
+        for job in jobs
     ]
-    configs = [config for config, _ in composed]
-    faults += _job_faults(jobs, overrides, [found for _, found in composed], twice)
+    labels = [_label(job, overrides) for job in jobs]
+    for job, label, each in zip(jobs, labels, composed, strict=True):
+        faults += _job_faults(job, f"[job {label}]" if len(jobs) > 1 else "", each.faults, twice)
     if not faults:
-        faults += _equal_jobs(jobs, overrides, list(map(str, configs)))
-    return configs
+        faults += _equal_jobs(labels, [str(each.config) for each in composed])
+    words = [words_of_job(hydra_word(session, o) for o in job) for job in jobs]
+    line.checked = dict(zip(words, (each.config for each in composed), strict=True))
+    line.composed = composed[0].hydra if whole else None
 
 
 def _show_study(line: CommandLine, flags: Any) -> None:
@@ -139,20 +143,6 @@ def _raise(faults: list[Fault]) -> None:
         raise ConfigError(dict.fromkeys(faults))
 
 
-def _hydra_argv(
-    argv: list[str], own: list[str], session: HydraSession, overrides: list[Override]
-) -> list[str]:
-    """Returns the words for hydra.main: -m first and all overrides after the flags, as Hydra
-    requires; the defaults of the task, and lists in place of patterns, before the line's own
-    overrides.
-    """
-    words = {o.input_line: hydra_word(session, o) for o in overrides}
-    multirun = [word for word in argv if word in ("-m", "--multirun")]
-    flags = [word for word in argv if word and word not in (*multirun, *own)]
-    added = [line for line in words if line not in own]
-    return [*multirun, *flags, *(words[word] for word in (*added, *own) if word in words)]
-
-
 def _swept_instruction_faults(overrides: list[Override]) -> Faults:
     """Yields the fault of each instruction, and of each key of Hydra, that has several values."""
     for o in overrides:
@@ -162,28 +152,21 @@ def _swept_instruction_faults(overrides: list[Override]) -> Faults:
             yield Fault(o.key_or_group, rule, got=o.input_line, fix="Give it one value.")
 
 
-def _sweeper_params(overrides: list[Override]) -> list[Override]:
-    """Returns the overrides with choices for Hydra's own sweeper."""
-    if any(o.key_or_group == "hydra/sweeper" for o in overrides):
-        return []
-    return [o for o in overrides if f"{o.key_or_group}.".startswith(SWEEPER_PARAMS)]
-
-
-def _sweeper_params_fault(override: Override) -> Fault:
-    key, value = override.key_or_group, override.value()
-    option = f"{key}.".removeprefix(SWEEPER_PARAMS).strip(".") or "KEY"
-    text = str(override.input_line).partition("=")[2].strip("'\"")
-    choices = value if isinstance(value, dict) else {option: text}
-    line = " ".join(f"{name}={values}" for name, values in choices.items())
-    rule = "the choices of a sweep are overrides of the line"
-    return Fault(key, rule, got=override.input_line, fix=f"Try -m {line}.")
-
-
-def _code_fault(override: Override) -> Fault | None:
-    """Returns the fault of an override of Hydra's node that names code."""
-    key, single = override.key_or_group, not (override.is_delete() or override.is_sweep_override())
-    paths = [key, *(path for path, _ in flat(override.value() if single else None, key))]
-    return next(filter(None, map(named_code, paths)), None)
+def _refused(override: Override, names_sweeper: bool) -> Fault | None:
+    """Returns the fault of an override of Hydra's node that names code, or that has the choices of
+    Hydra's own sweeper; names_sweeper: whether the line names another.
+    """
+    key, value = override.key_or_group, None
+    if not (override.is_delete() or override.is_sweep_override()):
+        value = override.value()
+    if f"{key}.".startswith(SWEEPER_PARAMS) and not names_sweeper:
+        option = f"{key}.".removeprefix(SWEEPER_PARAMS).strip(".") or "KEY"
+        text = str(override.input_line).partition("=")[2].strip("'\"")
+        choices = value if isinstance(value, dict) else {option: text}
+        line = " ".join(f"{name}={values}" for name, values in choices.items())
+        rule = "the choices of a sweep are overrides of the line"
+        return Fault(key, rule, got=override.input_line, fix=f"Try -m {line}.")
+    return next(filter(None, map(named_code, (key, *(path for path, _ in flat(value, key))))), None)
 
 
 def _directory_faults(overrides: list[Override], config_dir: str | None) -> Faults:
@@ -250,33 +233,25 @@ def _jobs(overrides: list[Override], faults: list[Fault]) -> Iterator[list[Overr
     return map(list, itertools.product(*alternatives))
 
 
-def _job_faults(
-    jobs: list[list[Override]],
-    overrides: list[Override],
-    composition_faults: list[list[Fault]],
-    twice: set[str],
-) -> Faults:
-    """Yields the faults of each job, except those of choices that are given `twice`."""
-    for job, found in zip(jobs, composition_faults, strict=True):
-        label = f"[job {_label(job, overrides)}]" if len(jobs) > 1 else ""
-        for fault in (*contradicted_names(job), *found) if len(jobs) > 1 else found:
-            path = f"{fault.path}."
-            if not any(path.startswith((f"{key}.", "config.")) for key in twice):
-                yield fault.with_fix(label)
+def _job_faults(job: list[Override], label: str, found: list[Fault], twice: set[str]) -> Faults:
+    """Yields the faults of a job, with its label, except those of choices that are given `twice`;
+    found: those of its config.
+    """
+    for fault in (*contradicted_names(job), *found) if label else found:
+        path = f"{fault.path}."
+        if not any(path.startswith((f"{key}.", "config.")) for key in twice):
+            yield fault.with_fix(label)
 
 
-def _equal_jobs(
-    jobs: list[list[Override]], overrides: list[Override], configs: list[str]
-) -> Faults:
+def _equal_jobs(labels: list[str], configs: list[str]) -> Faults:
     """Yields the fault of a sweep in which two jobs have the same config, with the first two."""
-    labels: dict[str, str] = {}  # config -> label of a job
-    for job, config in zip(jobs, configs, strict=True):
-        label = f"[{_label(job, overrides)}]"
-        if config in labels:
-            got = f"{labels[config]} and {label}"
+    first: dict[str, str] = {}  # config -> label of a job
+    for label, config in zip(labels, configs, strict=True):
+        if config in first:
+            got = f"[{first[config]}] and [{label}]"
             yield Fault("-m", "has jobs with the same config", got, "Leave one of them out.")
             return
-        labels[config] = label
+        first[config] = label
 
 
 def _label(job: list[Override], overrides: list[Override]) -> str:

@@ -82,13 +82,11 @@ def _chosen_fault(override: Override, config_dir: str | None) -> Fault | None:
     return None
 
 
-def own_keys(
-    overrides: Iterable[Override], config_dir: str | None, directory: str = ""
-) -> set[str]:
-    """Returns the config paths that the user's own files set: those of the line, relative to
-    `directory`, and those of `config_dir`. Files that cannot be read have faults of their own.
+def own_keys(overrides: Iterable[Override], config_dir: str | None) -> set[str]:
+    """Returns the config paths that the user's own files set: those of the line, and those of
+    `config_dir`. Files that cannot be read have faults of their own.
     """
-    contents = (plain for _, plain in _own_files(overrides, config_dir, directory))
+    contents = (plain for _, plain in _own_files(overrides, config_dir))
     return {path for plain in contents for path, _ in flat(plain)}
 
 
@@ -114,10 +112,7 @@ def as_list(components: Any) -> list[Any]:
 
 
 def _own_files(
-    overrides: Iterable[Override],
-    config_dir: str | None,
-    directory: str = "",
-    bases: bool = False,
+    overrides: Iterable[Override], config_dir: str | None, bases: bool = False
 ) -> Iterator[tuple[Path, Any]]:
     """Yields (file, content) of the user's own files that the line chooses; bases: also of the
     experiments of `config_dir` on which they are based.
@@ -127,8 +122,7 @@ def _own_files(
         is_file = name.endswith(ENDINGS)
         if (group, name) in chosen[:number] or not (is_file or config_dir):
             continue
-        folder = Path(directory) if is_file else Path(str(config_dir), group)
-        file = folder / (name if is_file else f"{name}.yaml")
+        file = Path(name) if is_file else Path(str(config_dir), group, f"{name}.yaml")
         with suppress(OSError, ValueError, yaml.YAMLError):
             plain = yaml.safe_load(readable(file).read_text(encoding="utf-8"))
             yield file, plain

@@ -4,25 +4,74 @@ A config may use another name of a component, `position=rope`, `attn=mqa`. Saved
 runs and hashes have the own name, and the options that the other name implies.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from hydra.core.override_parser.types import Override
+
+from xformer_kit.config.line.exclusive_options import without_replaced
 from xformer_kit.config.options.groups import GROUPS, MAPPING_GROUPS
+from xformer_kit.config.options.logger_options import resolve_loggers
 from xformer_kit.config.options.settings import SETTINGS
 from xformer_kit.config.options.trainer_schema import OPTIONS as TRAINER
 from xformer_kit.plan import KINDS, STACKS
 from xformer_kit.registry import (
+    ConfigError,
     Fault,
     Node,
     Option,
     Registry,
+    complete_mapping,
+    config_error,
     format_value,
     named_node,
     whole_number,
     with_own_names,
 )
 
+# Keys that only the command line has; a saved config holds none of them.
+INSTRUCTIONS = ("components", "resume", "study")
 PARTS_OF_BLOCK = KINDS | {"cross": KINDS["attn"]}  # keys of a stack, a variant and a sublayer
+
+
+def own_config(
+    config: Node, overrides: Iterable[Override], own: Collection[str] = ()
+) -> dict[str, Any]:
+    """Returns a composed plain config with the components' own names, without instructions of the
+    command line and without stacks that are null.
+
+    overrides: those of the command line. A component that they choose replaces that of an
+    experiment, including its options. own: the config paths that files of the user's own set.
+
+    Raises ConfigError for an option that contradicts the name of its component, and for a name that
+    is set over the options of another component.
+    """
+    plain = {key: value for key, value in config.items() if key not in INSTRUCTIONS}
+    plain, faults = normalised_config(plain)
+    for name, registry in MAPPING_GROUPS.items():
+        if plain.get(name) is not None:
+            plain[name] = complete_mapping(registry, plain[name])
+    if isinstance(plain.get("model"), dict):
+        null = [stack for stack in STACKS if plain["model"].get(stack, ...) is None]
+        plain["model"] = {key: v for key, v in plain["model"].items() if key not in null}
+    keys = {o.get_key_element().lstrip("+~") for o in overrides}
+    if (files := config.get("components")) and "components" not in keys:
+        rule = "are named by the line, or by the file of an experiment or a study"
+        raise config_error("components", rule, got=files, fix="Try components=[FILE].")
+    if "logger" in plain:
+        plain["logger"] = resolve_loggers(plain["logger"], keys)
+    for group, option in _replaced_options(plain, keys):
+        del plain[group][option]
+    if faults := [*faults, *named_over(plain, keys)]:
+        raise ConfigError(faults)
+    for group, registry in GROUPS.items():  # a file may name another component without options
+        node = plain.get(group)
+        node = {"name": node} if isinstance(node, str) else node  # attn: linear
+        if isinstance(node, dict) and node.get("name") in registry:
+            plain[group] = with_own_names(
+                registry, registry.defaults(node["name"]) | node, group, []
+            )
+    return without_replaced(plain, keys | set(own))
 
 
 def normalised_config(config: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
@@ -143,3 +192,21 @@ def _chosen(registry: Registry, left: Node) -> str | None:
         if all(key in defaults and defaults[key] == value for key, value in left.items()):
             return name
     return None
+
+
+def _replaced_options(config: dict[str, Any], keys: set[str]) -> list[tuple[str, str]]:
+    """Returns (group, option) of each option of an experiment's component that the command line has
+    replaced by a component without the option; keys: those of the command line.
+    """
+    replaced = []
+    for group in keys & GROUPS.keys():
+        node, registry = config.get(group), GROUPS[group]
+        if not isinstance(node, dict) or node.get("name") not in registry:
+            continue
+        overridden = {key.split(".")[1] for key in keys if key.startswith(f"{group}.")}
+        own = registry.options(node["name"]).keys() | overridden
+        if not node.keys() - own - {"name"}:
+            continue  # reading the options of all other components takes long
+        every = {option for other in registry for option in registry.options(other)}
+        replaced += [(group, option) for option in node if option in every - own]
+    return replaced

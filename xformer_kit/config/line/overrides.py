@@ -19,6 +19,7 @@ from xformer_kit.config.line.config_files import (
     config_files,
     store_files,
 )
+from xformer_kit.config.line.normalised import INSTRUCTIONS
 from xformer_kit.config.line.repeated_keys import repeated_keys
 from xformer_kit.config.line.spaced_words import KEY, joined_words
 from xformer_kit.config.line.task_defaults import task_defaults
@@ -37,8 +38,6 @@ from xformer_kit.registry import (
 )
 from xformer_kit.text.command_lines import for_shell, quoted, unescaped
 
-# Keys that only the command line has; a saved config holds none of them.
-INSTRUCTIONS = ("components", "resume", "study")
 REQUIRED_GROUPS = (*GROUPS, "model", "trainer")  # every run has a choice of each
 NAME_OF_GROUP = rf"^\+*({'|'.join(GROUPS)})\.name="
 PLAIN = re.compile(
@@ -138,18 +137,18 @@ def parse_word(word: str) -> list[Override]:
 
 
 def parse(
-    words: Iterable[str], config_dir: str | None
+    words: Iterable[str], config_dir: str | None = None, primary: str | None = None
 ) -> tuple[HydraSession, list[Override], list[Fault]]:
-    """Returns (session, overrides, faults) of expanded words.
+    """Returns (session, overrides, faults) of the words of a line, which are expanded.
 
-    The user's own components, of the line or of its files, are imported first, and the defaults of
-    the task are added. An
-    override with an unknown choice is a fault and left out, with its options; so is one with a
-    mapping that has a key twice. A component chosen by another of its names is a fault too, but it
-    is replaced by its own name and keeps its options.
+    The user's own components, of the line or of its files, are imported first. The defaults of the
+    task are added before the overrides of the line. An override with an unknown choice is a fault
+    and left out, with its options; so is one with a mapping that has a key twice. A component
+    chosen by another of its names is a fault too, but it is replaced by its own name and keeps its
+    options.
     """
     parser, overrides = OverridesParser.create(), list[Override]()
-    words, faults = joined_words(words)
+    words, faults = joined_words(expand(words))
     with_repeated_keys: list[Override] = []
     for word in words:
         try:
@@ -161,11 +160,11 @@ def parse(
         key_faults = list(repeated_keys(word))
         faults += key_faults
         (with_repeated_keys if key_faults else overrides).extend(parsed)
-    overrides += parser.parse_overrides(brought_components(overrides, config_dir))
+    overrides = parser.parse_overrides(brought_components(overrides, config_dir)) + overrides
     own_file = _import_components(overrides, faults)
     faults += contradicted_names(overrides)
     file_faults = store_files(overrides, config_dir)
-    session = open_session(config_dir)
+    session = open_session(config_dir, primary)
     known = list[Override]()
     left_out = tuple(f"{o.key_or_group}." for o in with_repeated_keys)
     for given in overrides:
@@ -183,7 +182,7 @@ def parse(
                 left_out += (f"{override.key_or_group}.",)
         else:
             known.append(override)
-    known += parser.parse_overrides(task_defaults(session, known))
+    known = parser.parse_overrides(task_defaults(session, known)) + known
     known = [o for o in known if not f"{o.key_or_group}.".startswith(left_out)]
     return session, known, faults
 

@@ -32,7 +32,7 @@ def study_line(
     """Returns `line` completed for a study; None if the line has no study, or its config cannot be
     composed, which is appended to `faults`. Raises ConfigError with all faults of a study's line.
     """
-    node = _study_node(session, overrides, flags.config_name, faults)
+    node = _study_node(session, overrides, faults)
     if node is None:
         return None
     faults += _study_faults(overrides, node)
@@ -45,29 +45,24 @@ def study_line(
         parsed = OverridesParser.create().parse_overrides(texts)
         if unknown := [fault for o in parsed if (fault := choice_fault(session, o))]:
             return {}, unknown
-        return compose_checked(session, parsed, flags.config_name, here=runs_here(overrides))
-
-    def job(words: list[str]) -> list[str]:
-        parsed = OverridesParser.create().parse_overrides(expand(words))
-        return [hydra_word(session, override) for override in parsed]
+        return compose_checked(session, parsed, here=runs_here(overrides))[:2]
 
     line.study = node
     line.compose = compose
-    line.job = job
     line.multirun = True
     flag_values = {"--config-dir": flags.config_dir, "--config-name": flags.config_name}
-    line.argv = [word for flag, value in flag_values.items() if value for word in (flag, value)]
-    line.argv += [
+    line.flags = [word for flag, value in flag_values.items() if value for word in (flag, value)]
+    words = [
         _study_word(session, o)
         for o in overrides
         if o.key_or_group not in ("hydra.mode", "hydra/sweeper")
     ]
-    line.argv += ["hydra/sweeper=study", "hydra.mode=MULTIRUN"]
+    line.argv = [*line.flags, *words, "hydra/sweeper=study", "hydra.mode=MULTIRUN"]
     return line
 
 
 def _study_node(
-    session: HydraSession, overrides: list[Override], name: str | None, faults: list[Fault]
+    session: HydraSession, overrides: list[Override], faults: list[Fault]
 ) -> dict[str, Any] | None:
     """Returns the `study` node of the line's config, with its name; None if there is none, or after
     appending to `faults`.
@@ -80,9 +75,8 @@ def _study_node(
     parser = OverridesParser.create()
     single = [o for o in overrides if not o.is_sweep_override()]
     try:
-        config = compose_resolved(
-            session, [new for o in single for new in (*_cleared(parser, o), o)], name
-        )
+        cleared = [new for o in single for new in (*_cleared(parser, o), o)]
+        config, _ = compose_resolved(session, cleared)
     except ConfigError as error:
         faults += error.faults
         return None

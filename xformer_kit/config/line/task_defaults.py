@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from hydra.core.override_parser.types import Override
 
 from xformer_kit.config.faults.data_faults import form_of
-from xformer_kit.config.hydra.hydra_session import PRIMARY, TASK_DEFAULTS, HydraSession, hydra_word
+from xformer_kit.config.hydra.hydra_session import TASK_DEFAULTS, HydraSession, hydra_word
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS, Node, as_node
@@ -64,5 +64,5 @@ def _stacks(session: HydraSession, chosen: list[str], of_model: list[Override]) 
     """Returns the stacks of the composed model: decoder, encoder or encoder_decoder."""
     words = [hydra_word(session, override) for override in of_model]
     layers = [f"{TASK_DEFAULTS}=[{','.join(chosen)}]"] if chosen else []
-    model = session.compose_choices(PRIMARY, *layers, *words).model
+    model = session.compose_choices(*layers, *words).model
     return "_".join(stack for stack in STACKS if stack in model)

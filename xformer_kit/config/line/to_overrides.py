@@ -7,7 +7,7 @@ from typing import Any
 
 from xformer_kit.config.faults.unused_options import unused_overrides
 from xformer_kit.config.line.composition import compose, compose_overrides
-from xformer_kit.config.line.overrides import expand, parse
+from xformer_kit.config.line.overrides import parse
 from xformer_kit.config.options.groups import GROUPS
 from xformer_kit.config.saved.config_file import read_config
 from xformer_kit.plan import KINDS, STACKS
@@ -123,11 +123,10 @@ def _compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[st
 
 @lru_cache(maxsize=16)  # the choices of the runs of a study are often the same
 def _composed(overrides: tuple[str, ...], config_dir: str | None, version: int) -> dict[str, Any]:
-    session, parsed, parse_faults = parse(expand(overrides), config_dir)
-    config, compose_faults = compose_overrides(session, parsed)
-    if faults := parse_faults + compose_faults:
+    session, parsed, faults = parse(overrides, config_dir)
+    if faults:
         raise ConfigError(dict.fromkeys(faults))
-    return config  # which no caller changes
+    return compose_overrides(session, parsed)[0]  # which no caller changes
 
 
 def choices_of(config: Facts) -> dict[str, str]:
