@@ -51,13 +51,16 @@ def test_a_component_is_imported_with_no_other():
     assert imported(*lines) == ["xformer_kit.zoo.attn.performer"]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_file_registers_the_component_of_its_name_and_no_other(file):
-    module = importlib.import_module(f"{PACKAGE}.{file.parent.name}.{file.stem}")
-    for group, registry in REGISTRIES.items():
-        loaded = registry.loaded.items()
-        here = [name for name, component in loaded if component.__module__ == module.__name__]
-        assert here == ([file.stem] if group == file.parent.name else [])
+def test_a_file_registers_the_component_of_its_name_and_no_other():
+    for file in FILES:
+        module = importlib.import_module(f"{PACKAGE}.{file.parent.name}.{file.stem}")
+        found = [
+            (group, name)
+            for group, registry in REGISTRIES.items()
+            for name, component in registry.loaded.items()
+            if component.__module__ == module.__name__
+        ]
+        assert found == [(file.parent.name, file.stem)]
 
 
 def test_every_folder_has_the_name_of_a_group():
