@@ -2,6 +2,8 @@ import gc
 import multiprocessing
 import os
 import sys
+import zlib
+from collections import defaultdict
 from pathlib import Path
 
 # Two threads are slower than one while other processes run.
@@ -26,8 +28,25 @@ from tests.forked_train import PRELOADED  # noqa: E402
 multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
 
 
+# Cases of one test that are in `make test`; the others are marked as extended.
+CASES = 8
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` is applied
 def pytest_collection_modifyitems(items):
-    """Sorts slow tests first, because all other workers wait for the last test."""
+    """Marks all but some cases of each test as extended: those with the lowest hashes, since cases
+    at equal distances would often have the same value of a second parameter.
+
+    Sorts slow tests first, because all other workers wait for the last test.
+    """
+    cases = defaultdict(list)
+    for item in items:
+        if not any(map(item.get_closest_marker, ("extended", "every_case"))):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for of_test in cases.values():
+        of_test.sort(key=lambda item: zlib.crc32(item.name.encode()))
+        for item in of_test[CASES:]:
+            item.add_marker(pytest.mark.extended)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

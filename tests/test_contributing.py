@@ -24,6 +24,7 @@ def forget_registered_components():
                 registry.forget(module)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("lines", "code"), SHOWN, ids=lambda x: x if x.isdigit() else "")
 def test_a_component_of_the_page_keeps_every_law(lines, code, tmp_path):
     assert len(code.splitlines()) == int(lines)

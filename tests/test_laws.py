@@ -4,6 +4,7 @@ message.
 
 import json
 import re
+from collections.abc import Set
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from xformer_kit.laws import LAWS, LawBroken, check_component, overrides, tiny_c
 from xformer_kit.laws.building import sampled_comparisons
 from xformer_kit.laws.registry import SLOW
 from xformer_kit.laws.tiny_composition import MODELS, Composition
-from xformer_kit.laws.variants import config_of, row_label
+from xformer_kit.laws.variants import Row, config_of, row_label
 from xformer_kit.plan import KINDS
 
 
@@ -31,18 +32,28 @@ def rows() -> list[Any]:
     ]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("row", rows())
 def test_every_pair_of_components_keeps_every_law(row):
+    """Every law that is not slow."""
+    assert broken_laws(row, LAWS.keys() - SLOW) == []
+
+
+@pytest.mark.parametrize("row", sorted(each_choice()), ids=row_label)
+def test_every_component_keeps_the_slow_laws(row):
+    assert broken_laws(row, SLOW) == []
+
+
+def broken_laws(row: Row, names: Set[str]) -> list[str]:
     config, broken = config_of(row), []
     for name, law in LAWS.items():
-        if name in SLOW and row not in each_choice():
-            continue
-        try:
-            with sampled_comparisons():
-                law(config)
-        except LawBroken as error:
-            broken.append(str(error))
-    assert not broken, "\n".join(broken)
+        if name in names:
+            try:
+                with sampled_comparisons():
+                    law(config)
+            except LawBroken as error:
+                broken.append(str(error))
+    return broken
 
 
 @pytest.mark.slow
@@ -100,6 +111,7 @@ def test_a_stack_without_a_residual_stream_keeps_every_law():
         law(config)
 
 
+@pytest.mark.extended
 def test_a_component_has_a_result_for_every_law():
     results = check_component("norm", "rms")
     assert [result.law for result in results] == list(LAWS)

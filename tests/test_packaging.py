@@ -37,6 +37,7 @@ def conf_and_heads(directory: Path, path: Path) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.extended
 def test_the_checkout_composes_from_any_directory(tmp_path):
     assert conf_and_heads(tmp_path, ROOT) == [str(ROOT / "conf"), "4"]
 
@@ -52,6 +53,7 @@ def installed(tmp_path_factory):
     return tmp_path / "installed"
 
 
+@pytest.mark.extended
 def test_the_wheel_contains_conf_and_composes_from_it(tmp_path, installed):
     names = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
     yaml = {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml")}

@@ -155,6 +155,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.extended
 def test_a_run_without_a_checkpoint_restarts(tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
     process = start(tmp_path, run, text, "trainer.checkpoint_every=null", "trainer.val_every=null")
@@ -173,6 +174,7 @@ def test_a_run_without_a_checkpoint_restarts(tmp_path, text):  # noqa: F811
     assert "holds a run with checkpoints already; nothing is overwritten." in begun.stderr
 
 
+@pytest.mark.extended
 def test_resuming_with_other_data_is_refused(tmp_path, text):  # noqa: F811
     run, own = tmp_path / "run", tmp_path / "own.txt"
     own.write_text(text.read_text())

@@ -68,6 +68,7 @@ REFUSED = {
 test_refused_configs = refusals(REFUSED)
 
 
+@pytest.mark.extended
 def test_a_score_of_a_users_file_is_registered_and_checked_by_the_laws(tmp_path):
     from xformer_kit.laws import check_file
 

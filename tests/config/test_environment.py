@@ -86,7 +86,7 @@ def test_no_option_of_ours_has_the_name_of_a_secret():
             config[key] = registry.options(name)
     paths = [path for path, _ in flat(config)]
     assert len(paths) > 300
-    assert not list(secret_faults(dict.fromkeys(paths, "${oc.env:NAME}")))
+    assert not [path for path in paths if list(secret_faults({path: "${oc.env:NAME}"}))]
 
 
 def test_a_secret_of_the_environment_is_refused(monkeypatch, tmp_path):

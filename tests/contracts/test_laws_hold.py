@@ -5,6 +5,8 @@ import pytest
 from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.laws.registry import SLOW
 
+pytestmark = pytest.mark.extended
+
 COMPONENTS = {
     "latent": {"attn": "test_latent"},
     "first_values": {"attn": "test_first_values"},

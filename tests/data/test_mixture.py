@@ -153,6 +153,7 @@ def test_length_batches_of_a_mixture_hold_at_most_their_tokens_in_every_epoch(we
     assert batches.count >= plain.count and (weights is not None or batches.count == plain.count)
 
 
+@pytest.mark.extended
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(0, 99), st.data())
 def test_max_sizes_bounds_the_sizes_of_every_epoch(sizes, seed, data):

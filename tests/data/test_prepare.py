@@ -301,6 +301,7 @@ except ConfigError as error:
 """
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files as POSIX does")
 @pytest.mark.parametrize("pairs", [False, True])
 def test_a_full_disk_is_an_error_with_its_reason(tmp_path, config, pairs):

@@ -73,7 +73,9 @@ def test_only_what_a_network_adds_is_multiplied():
             "placement": "sandwich",
             "extra": {"deep_embed": {}, "token_shift": {}},
         },
-        {"model": "encoder_decoder", "share_embeddings": False},
+        pytest.param(
+            {"model": "encoder_decoder", "share_embeddings": False}, marks=pytest.mark.extended
+        ),
     ],
 )
 def test_vectors_of_tokens_keep_every_law(changes):

@@ -119,7 +119,9 @@ def test_a_factor_does_not_decay_and_a_matrix_does():
     "changes",
     [
         {"layers": 5, "unique_layers": 2, "sharing": "cycle_rev", "placement": "post"},
-        {"model": "encoder_decoder", "encoder": {"layers": 1}},
+        pytest.param(
+            {"model": "encoder_decoder", "encoder": {"layers": 1}}, marks=pytest.mark.extended
+        ),
     ],
 )
 def test_skips_keep_every_law(changes):

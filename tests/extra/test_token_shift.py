@@ -84,14 +84,20 @@ def test_all_at_once_is_token_by_token_from_a_cache(fields):
             "mask": "sliding_window",
             "position": "alibi",
         },
-        {
-            "extra": {"token_shift": {"tokens": 4}},
-            "attn": "gated_delta",
-            "ffn": "moe",
-            "placement": "lime",
-            "decoder": {"layout": [["attn", "ffn"]]},
-        },
-        {"extra": {"token_shift": {"tokens": 1}}, "model": "encoder_decoder", "mask": "prefix"},
+        pytest.param(
+            {
+                "extra": {"token_shift": {"tokens": 4}},
+                "attn": "gated_delta",
+                "ffn": "moe",
+                "placement": "lime",
+                "decoder": {"layout": [["attn", "ffn"]]},
+            },
+            marks=pytest.mark.extended,
+        ),
+        pytest.param(
+            {"extra": {"token_shift": {"tokens": 1}}, "model": "encoder_decoder", "mask": "prefix"},
+            marks=pytest.mark.extended,
+        ),
     ],
 )
 def test_a_shift_keeps_every_law(changes):

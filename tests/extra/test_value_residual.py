@@ -102,6 +102,7 @@ def test_a_second_attention_of_the_first_layer_and_a_second_call_of_its_block_ar
         assert (model(IDS) - out).abs().max() > 1e-4
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("mix", ["fixed", "learned", "token"])
 @pytest.mark.parametrize("shared", [{}, {"layers": 3, "unique_layers": 2}, {"unique_layers": 1}])
 def test_layers_share_one_graph(mix, shared):
@@ -109,6 +110,7 @@ def test_layers_share_one_graph(mix, shared):
     assert LAWS["one graph"](config) is None
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("attn", ["laser", "exclusive", "persistent_memory"])
 @pytest.mark.parametrize("law", ["cache", "gradients", "kernels", "one graph"])
 def test_laws_with_other_attentions(law, attn):

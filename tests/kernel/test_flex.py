@@ -77,6 +77,7 @@ def test_a_softcap_is_applied_between_bias_and_mask():
     same(Causal(), place({"name": "alibi"}), score_fn=cap, **SIGHT)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("position", ["none", "alibi"], ids=["mask", "bias"])
 def test_it_is_a_part_of_the_graph_of_a_compiled_block(position):
     """Lightning replaces torch.compile, and torch cannot trace a call of what replaces it."""

@@ -189,6 +189,7 @@ def test_the_second_check_shows_the_previous_token_to_sparse_scores_only(score, 
     assert all(bool(one) == before for one in visible)
 
 
+@pytest.mark.extended
 def test_gradients_of_a_softmax_of_one_key_are_compared_again_with_smaller_weights():
     """Scores of some thousands: a fast kernel cancels terms that `reference` has as exact zeros."""
     large = {

@@ -342,6 +342,7 @@ def test_chunks_of_a_gpu_are_larger():
         assert made.elements == tokens * vocab
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("terms", [TERMS[0], TERMS[-1]], ids=str)
 def test_compiles_into_one_graph(monkeypatch, terms):
     monkeypatch.setattr(module, "MAX_UNCHUNKED", 0)

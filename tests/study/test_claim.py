@@ -204,6 +204,7 @@ def test_sentences_of_no_worse():
     assert found["noisy"].endswith("5 seeds; non-inferiority test, p = 0.0012).")
 
 
+@pytest.mark.extended
 def test_false_positive_rate_of_no_worse_is_alpha():
     rng, draws = np.random.default_rng(0), 800
     alarms = 0

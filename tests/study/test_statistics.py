@@ -287,6 +287,7 @@ def test_false_positive_rate_of_the_t_test():
     assert near(np.mean([d.p <= 0.05 for d in simulated(shift=0.0, seed=5)]), 0.05, DRAWS)
 
 
+@pytest.mark.extended
 def test_false_positive_rate_of_a_family_under_holm():
     """Six variants share their baseline. Uncorrected, about one study in six raises one."""
     draws, rng = 1000, np.random.default_rng(6)
@@ -298,6 +299,7 @@ def test_false_positive_rate_of_a_family_under_holm():
     assert np.mean([min(row) <= 0.05 for row in ps]) > 0.12
 
 
+@pytest.mark.extended
 def test_false_positive_rate_of_equivalence(shifted):
     """At most: 5 seeds with a margin of one sd rarely call anything equal. With four sd they do so
     as often as they may.

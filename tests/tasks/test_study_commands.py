@@ -76,6 +76,7 @@ def data(capsys, *words):
     return json.loads(out)
 
 
+@pytest.mark.extended
 def test_status_of_a_finished_study(capsys, home):
     found = data(capsys, "status", "norm_placement")
     assert found["counts"]["finished"] == 4

@@ -23,6 +23,7 @@ TITLE = "\x1b]0;owned\x07"  # sets the title of a terminal's window
 MOVES = "a\x1b[2Jb\x9b1Ac\rd\x08e\x7f"  # clears the screen, moves up, returns, goes back, deletes
 
 
+@pytest.mark.extended
 @given(st.text())
 def test_printable_text_has_no_control_character_and_all_else(text):
     found = printable(text)

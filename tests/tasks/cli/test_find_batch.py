@@ -84,6 +84,7 @@ def test_a_size_that_runs_out_of_memory_does_not_fit(monkeypatch):
     assert measure(compose(TINY), 2, steps=1) is None
 
 
+@pytest.mark.extended
 def test_each_size_is_trained_and_the_printed_command_composes(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = output(capsys, "find-batch", *TINY, "--max", "3", "--steps", "1", "--json")

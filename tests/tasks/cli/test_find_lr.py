@@ -31,6 +31,7 @@ def test_smoothing_leaves_a_line_and_moves_no_peak():
     assert smooth([0, 0, 3, 0, 0], 3) == [0, 1, 1, 1, 0]
 
 
+@pytest.mark.extended
 def test_the_rates_increase_geometrically_and_the_printed_command_composes(
     capsys, tmp_path, monkeypatch
 ):

@@ -50,6 +50,7 @@ def test_a_command_that_only_prints_ends_quietly(closed_pipe, monkeypatch, capsy
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_a_run_goes_on_without_a_reader(tmp_path):
     with subprocess.Popen(
@@ -66,6 +67,7 @@ def test_a_run_goes_on_without_a_reader(tmp_path):
     assert summary.read(tmp_path / "run")["steps"] == 2
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("closed", [1, 2])
 def test_a_stream_that_is_closed_from_the_start_is_no_error(closed, tmp_path):
     line = f"{sys.executable} {ROOT / 'train.py'} mask=nope {closed}>&-"

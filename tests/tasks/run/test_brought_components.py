@@ -54,6 +54,7 @@ def home(tmp_path, monkeypatch):
     forget_user_components()
 
 
+@pytest.mark.extended
 def test_a_run_is_resumed_and_loaded_with_its_file(home, capsys):
     words = [*TINY, "experiment=../project/mine.yaml", "hydra.run.dir=run"]
     done = train(words, home, environment(home))
@@ -69,6 +70,7 @@ def test_a_run_is_resumed_and_loaded_with_its_file(home, capsys):
     assert train(line, home, environment(home)).returncode == 0
 
 
+@pytest.mark.extended
 def test_a_study_and_its_repetition_find_the_file(home):
     words = [*TINY, "study=../project/study.yaml"]
     for _ in range(2):

@@ -21,6 +21,7 @@ def test_a_shared_block_has_weights_for_its_last_call():
     assert sizes == [[10, 11], [8, 9]]  # layers 4 and 3 of two groups each
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["attention_residuals", "lime"])
 def test_blocks_compile_whole_in_every_depth(name):
     config = tiny_config(placement=name, layers=5)

@@ -1,5 +1,6 @@
 """score hard: the largest score has all weight."""
 
+import pytest
 import torch
 from refusals import refusals
 from torch.testing import assert_close
@@ -16,6 +17,7 @@ def test_hard_takes_the_largest_and_learns_as_softmax_does():
     assert_close(ours, torch.autograd.grad(scores.softmax(-1), scores, g)[0])
 
 
+@pytest.mark.extended
 def test_hard_finds_the_largest_also_where_it_is_compiled_in_half_precision():
     score = SCORES.create("hard", heads=HEADS)
 
