@@ -14,7 +14,8 @@ import torch
 
 torch.set_num_threads(1)
 # For the modules that several tests share: train_processes.py, refusals.py, x_attention.py.
-sys.path.insert(0, str(Path(__file__).parent))
+TESTS = Path(__file__).parent
+sys.path.insert(0, str(TESTS))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 # Modules that return tests or have assertions for them.
@@ -30,6 +31,9 @@ multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
 
 # Cases of one test that are in `make test`; the others are marked as extended.
 CASES = 8
+# Folders whose cases take so little time that all of them are in `make test`.
+QUICK = {"data", "ffn", "mask", "model", "norm", "objective", "optim", "placement", "position"}
+QUICK |= {"study"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` is applied
@@ -41,7 +45,8 @@ def pytest_collection_modifyitems(items):
     """
     cases = defaultdict(list)
     for item in items:
-        if not any(map(item.get_closest_marker, ("extended", "every_case"))):
+        kept = any(map(item.get_closest_marker, ("extended", "every_case")))
+        if not kept and item.path.relative_to(TESTS).parts[0] not in QUICK:
             cases[item.nodeid.partition("[")[0]].append(item)
     for of_test in cases.values():
         of_test.sort(key=lambda item: zlib.crc32(item.name.encode()))

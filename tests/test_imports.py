@@ -151,6 +151,7 @@ def test_signals_are_handled_before_anything_of_size_is_imported():
     assert out == "set()\n"
 
 
+@pytest.mark.extended
 def test_launchers_of_runs_import_nothing_that_only_training_needs():
     """Studies, multiruns, joblib's workers and the parent of ranks start runs in other
     processes.

@@ -84,6 +84,7 @@ def commands(program: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+@pytest.mark.extended
 def test_the_commands_compose(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():

@@ -196,6 +196,7 @@ def test_any_bytes_come_back_from_tokens_that_spell_bytes(name, data):
     assert "".join([stream(i) for i in ids]) + stream.end() == tokenizer.decode(ids)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", sorted(TOKENIZERS.keys() - {"pretrained"}))
 @given(ids=st.lists(st.integers(0, 10**6)))
 @settings(deadline=None)

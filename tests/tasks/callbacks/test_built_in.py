@@ -65,6 +65,7 @@ def runs(text, tmp_path_factory):
     return folder / "observed", folder / "plain"
 
 
+@pytest.mark.extended
 def test_built_in_callbacks_do_not_change_the_metrics(runs):
     observed, plain = runs
     assert (observed / "metrics.csv").read_text() == (plain / "metrics.csv").read_text()

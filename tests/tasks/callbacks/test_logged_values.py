@@ -181,6 +181,7 @@ def test_metrics_csv_has_what_callbacks_log_at_each_step(run):
     assert not speed[0].keys() & {"before", "after", "each", "late", "val/mean"}
 
 
+@pytest.mark.extended
 def test_the_values_of_callbacks_are_resumed_exactly(run, monkeypatch, with_logger):
     """Checkpoints are those of every fifth step. A logger changes nothing."""
     code, whole = run(*MANY[:-1], "logger=wandb")

@@ -59,6 +59,7 @@ def test_defaults_are_those_that_a_run_has():
     assert "*byte" not in marked
 
 
+@pytest.mark.extended
 def test_help_imports_no_lightning():
     script = "import sys; from tasks.cli.train_help import train_help; train_help()\n"
     script += "assert not {'lightning', 'wandb'} & set(sys.modules)"
