@@ -65,6 +65,7 @@ def test_every_pair_is_tried():
     assert tried >= {(path, other) for path in REPLACES for other in REPLACES[path]}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("paths", "others"), DIRECTIONS)
 def test_the_line_and_a_file_of_ones_own_replace_a_default(paths, others, tmp_path):
     """The default: of a base of the file, as an experiment of the package sets it."""

@@ -74,6 +74,7 @@ def test_a_component_on_the_command_line_replaces_that_of_an_experiment_with_its
 GLOBAL = "# @package _global_\n"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "line",
     [
@@ -134,6 +135,7 @@ def _differences(one, other, prefix=""):
             yield f"{prefix}{key}"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("line_of_file", "chosen"),
     [

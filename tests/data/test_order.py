@@ -35,6 +35,7 @@ def test_orders_differ_by_seed_and_epoch_and_look_random():
             assert abs(np.corrcoef(order, other)[0, 1]) < 0.15
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("n", [2, 5, 11])
 def test_every_example_is_at_every_position_equally_often(n):
     epochs, count = 500, np.zeros((n, n))

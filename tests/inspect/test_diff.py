@@ -58,6 +58,7 @@ def test_parameters_of_only_one_model():
     assert found.shared == found.costs[0].one
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("one", "other", "values"),
     [

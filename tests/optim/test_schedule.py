@@ -58,6 +58,7 @@ def test_the_last_step_reaches_final_and_what_follows_stays_there(name, max_step
     assert schedule(max_steps + 100) == schedule(max_steps - 1)
 
 
+@pytest.mark.extended
 @every
 @given(warmup=st.integers(0, 500))
 def test_a_longer_run_takes_smaller_jumps(name, warmup):

@@ -178,6 +178,7 @@ def test_invalid_options_have_one_message_each():
 # xformer plot
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("words", "file"),
     [

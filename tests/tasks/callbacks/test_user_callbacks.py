@@ -148,6 +148,7 @@ RISING = [
 ]  # the loss is lowest at step 2
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "more", [[], ["ema.decay=0.5"], ["checkpoints.average=2"]], ids=["plain", "ema", "mean"]
 )
