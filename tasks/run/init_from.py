@@ -51,12 +51,10 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     if faults := [*unfit, *transfer.faults]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
     entry = _origin(run, file, checkpoint.global_step, weights, transfer, rows)
-    counts = {name: len(tokens[vocabularies[name][1]][0]) for name in rows.keys() & transfer.copied}
-    # of each vocabulary: (tokens without a row of the run, tokens)
     entry["new_rows"] = {
-        name: (counts[name] - sum(own < counts[name] for own, _ in pairs), counts[name])
+        name: _new_rows(pairs, len(tokens[vocabularies[name][1]][0]))
         for name, pairs in rows.items()
-        if name in counts
+        if name in transfer.copied
     }
     if run_dir is not None:
         _check_or_write(run_dir / INIT_FROM, entry)
@@ -147,6 +145,13 @@ def _rows(tokens: tuple[list[Any], list[Any]], size: int) -> list[tuple[int, int
     """
     own, others = tokens
     return [(at, at) for at in range(size)] if own == others else rows_of_tokens(own, others)
+
+
+def _new_rows(pairs: Sequence[tuple[int, int]], count: int) -> tuple[int, int]:
+    """Returns (tokens without a row of the run, tokens) of a tensor of a vocabulary of `count`
+    tokens; pairs: the rows that are copied.
+    """
+    return count - sum(own < count for own, _ in pairs), count
 
 
 def _vocabulary_tensors(model: Any) -> dict[str, tuple[int, str]]:

@@ -366,7 +366,7 @@ REFUSED = {
     "attn=latent attn.rope_head_dim=2 position.fraction=0.4": (
         "position: rotary turns pairs of channels, so position.fraction * attn.rope_head_dim must"
         " be an even number of at least 2 channels; got 0.4 * 2, which is 0. Try"
-        " position.fraction=1."
+        " attn.rope_head_dim=2 position.fraction=1."
     ),
     "attn=latent attn.kv_rank=0 attn.q_rank=-1": (
         "attn.kv_rank: must be at least 1 channel; got 0.\nattn.q_rank: must be at least 1 channel;"

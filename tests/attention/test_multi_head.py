@@ -277,8 +277,8 @@ REFUSED = {
         "attn.bias: must be true or false or a list of q or k or v or o; got ['q', 'x']. Try false."
     ),
     "attn.qk_norm_after=true": (
-        f"attn.qk_norm_after: attn 'multi_head' has no option 'qk_norm_after'. {HAS} Try"
-        " attn.qk_norm.after=true."
+        "attn.qk_norm_after: attn 'multi_head' has no option 'qk_norm_after'. Did you mean"
+        f" 'qk_norm'? {HAS}"
     ),
     "attn.qk_norm.after=true": (
         "attn.qk_norm.after: qk_norm 'none' has no option 'after'. It has no options. Try"

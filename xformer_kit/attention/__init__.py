@@ -7,7 +7,7 @@ from xformer_kit.attention.base import (
 )
 from xformer_kit.attention.differential import Differential
 from xformer_kit.attention.first_steps import Dot, Mean
-from xformer_kit.attention.gate import Gate, NoGate
+from xformer_kit.attention.gate import GATES, Gate, NoGate
 from xformer_kit.attention.gated_delta import GatedDelta
 from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.attention.latent import Latent
@@ -21,7 +21,7 @@ from xformer_kit.attention.multi_head import (
     Projections,
     WeightOptions,
 )
-from xformer_kit.attention.qk_norm import L2
+from xformer_kit.attention.qk_norm import L2, QK_NORMS, QKNorm
 from xformer_kit.attention.recurrent import Recurrent, StateCache, no_autocast, real_tokens, to_fp32
 from xformer_kit.attention.score import SCORES, Score, SoftmaxScore, count_keys
 from xformer_kit.tensors.cache import Cache, KeyValueCache, WindowCache
@@ -30,7 +30,9 @@ __all__ = [
     "AS_PROJECTED",
     "ATTENTIONS",
     "EIGHT_HEADS",
+    "GATES",
     "L2",
+    "QK_NORMS",
     "SCORES",
     "SOFTMAX",
     "Attention",
@@ -48,6 +50,7 @@ __all__ = [
     "MultiHead",
     "NoGate",
     "Projections",
+    "QKNorm",
     "Recurrent",
     "Score",
     "SoftmaxScore",

@@ -16,10 +16,12 @@ from xformer_kit.position.content import (
 )
 from xformer_kit.position.relative import T5, Alibi, at_least_fp32
 from xformer_kit.position.rotary import Rotary, RotaryTables, odd_channel_fault
+from xformer_kit.position.scaling import SCALINGS
 from xformer_kit.tensors.tokens import scaled_products
 
 __all__ = [
     "POSITIONS",
+    "SCALINGS",
     "T5",
     "Alibi",
     "Disentangled",

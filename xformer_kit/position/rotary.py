@@ -143,8 +143,8 @@ class Rotary(Position):
         """The faults of `rotated_heads`."""
         rotated, heads, group = options.rotated_heads, attn.heads, attn.heads // attn.kv_heads
         if rotated is not None and (rotated > heads or rotated % group):
-            rule = f"must be at most attn.heads, and a multiple of the {group} that share a key"
-            yield Fault("rotated_heads", rule, f"{rotated} and {heads}", f"Try {group}, or null.")
+            rule = f"must be a multiple of the {group} heads that share a key, at most attn.heads"
+            yield Fault("rotated_heads", rule, f"{rotated} and {heads}", f"Try {heads}, or null.")
 
     def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> RotaryTables:
         table = self._table(query)

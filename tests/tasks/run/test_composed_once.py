@@ -58,10 +58,12 @@ def test_a_run_is_composed_once_and_checked_once(tmp_path, words):
     assert counts(tmp_path, "attn.heads=2", *words) == {"composed": 1, "checked": 1, "read": 0}
 
 
+@pytest.mark.extended
 def test_a_job_of_a_multirun_is_checked_once(tmp_path):
     assert counts(tmp_path, "-m", "attn.heads=1,2", "norm=rms,layer")["checked"] == 4
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("flag", [[], ["-m"], ["-m", "hydra/launcher=joblib"]], ids=" ".join)
 def test_the_config_that_was_checked_is_trained(tmp_path, monkeypatch, flag):
     """Also if a file names another component than the line, which Hydra merges over it."""

@@ -76,17 +76,16 @@ REFUSED = {
         " distance would depend on their positions. Choose position=rotary."
     ),
     "attn.heads=8 attn.kv_heads=4 position.rotated_heads=3": (
-        "position.rotated_heads: must be a multiple of the 2 query heads that share a key, which"
-        " is rotated for all of them or for none, and at most attn.heads; got 3 and 8. Try 2, 4,"
-        " 6 or 8, or null."
+        "position.rotated_heads: must be a multiple of the 2 heads that share a key, at most"
+        " attn.heads; got 3 and 8. Try 8, or null."
     ),
     "attn=latent attn.heads=8 position.rotated_heads=4": (
-        "position.rotated_heads: must be a multiple of the 8 query heads that share a key, which"
-        " is rotated for all of them or for none, and at most attn.heads; got 4 and 8. Try 8, or"
-        " null."
+        "position.rotated_heads: must be a multiple of the 8 heads that share a key, at most"
+        " attn.heads; got 4 and 8. Try 8, or null."
     ),
     "position.rotated_heads=9": (
-        "position.rotated_heads: must be at most attn.heads; got 9 and 8. Try 4, or null."
+        "position.rotated_heads: must be a multiple of the 1 heads that share a key, at most"
+        " attn.heads; got 9 and 8. Try 8, or null."
     ),
     "position.rotated_heads=0": "position.rotated_heads: must be at least 1 head; got 0.",
 }
