@@ -334,6 +334,7 @@ COMPOSED = [
 ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("changes", COMPOSED, ids=str)
 def test_laws(changes):
     config = tiny_config(**changes)

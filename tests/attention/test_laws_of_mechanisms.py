@@ -34,6 +34,7 @@ LAWS_OF_A_DECODER = [
 ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("node", NODES, ids=str)
 def test_laws(node):
     position = "alibi" if node["name"] == "mean" else "rotary"

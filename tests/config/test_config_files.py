@@ -88,6 +88,7 @@ def test_the_file_of_a_study_has_the_key_study(here):
         compose(["study=mine.yaml"])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("entry", ["attn: linear", "/attn: linear", "override attn: linear"])
 def test_the_defaults_of_a_file_override_those_of_the_default_run(here, entry):
     (here / "mine.yaml").write_text(f"defaults: [{entry}]\n")

@@ -31,6 +31,7 @@ VALUES = ["nonsense", "", -1, 0, 0.5, 3.0, float("nan"), 10**30]
 VALUES += [[], [1], ["x"], [[]], {}, {"a": 1}, {"name": "x"}, None, True]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize(
     "line", ["model=decoder", "model=encoder_decoder task=seq2seq data=scan"], ids=["one", "two"]

@@ -55,6 +55,7 @@ def proposed_fixes(sentence):
     return fixes
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("line", REFUSED)
 def test_each_proposed_fix_composes(line):
     """Together with the first fix of each other fault."""

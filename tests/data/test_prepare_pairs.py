@@ -43,6 +43,7 @@ def texts(prepared, split):
     ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("tokenizer", ["byte", "char", "bpe"])
 def test_prepared_pairs_are_the_pairs(tmp_path, tokenizer, shared):

@@ -62,6 +62,7 @@ def test_only_what_a_network_adds_is_multiplied():
     assert_close(case.hidden(model, case.ids), x + e * model.decoder.blocks[0].ffn(x)[0])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "changes",
     [

@@ -115,6 +115,7 @@ def test_a_factor_does_not_decay_and_a_matrix_does():
     assert "decoder.extra.unet.joins.1.weight" in dict(free["params"])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "changes",
     [

@@ -73,6 +73,7 @@ def test_all_at_once_is_token_by_token_from_a_cache(fields):
     assert_close(torch.cat(found, 1), part.shifted(x, previous_places(tokens, 9, 2), None))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "changes",
     [

@@ -37,6 +37,7 @@ def made(request):
     return results, report, Page(html(document(report))), markdown(document(report))
 
 
+@pytest.mark.extended
 def test_every_variant_and_every_unfinished_run_is_in_all_forms(made):
     results, report, page, text = made
     runs, variants = rows_of(csv_files.runs(results)), rows_of(csv_files.variants(report))

@@ -126,6 +126,7 @@ def test_holm_by_hand():
     assert holm([None]) == [None] and holm([]) == [] and holm([0.9, 0.8]) == [1, 1]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_holm_is_that_of_statsmodels(count):
     ps = [float(p) for p in np.random.default_rng(count).uniform(0, 0.3, count)]
@@ -269,6 +270,7 @@ def test_coverage_of_the_interval_of_a_mean():
     assert near(np.mean([i.low <= 3 <= i.high for i in map(interval, draws)]), 0.95, DRAWS)
 
 
+@pytest.mark.extended
 def test_coverage_of_the_interval_of_a_difference(shifted):
     assert near(np.mean([d.low <= 1 <= d.high for d in shifted]), 0.95, DRAWS)
 
@@ -283,6 +285,7 @@ def test_the_effect_size_is_unbiased(shifted):
     )
 
 
+@pytest.mark.extended
 def test_false_positive_rate_of_the_t_test():
     assert near(np.mean([d.p <= 0.05 for d in simulated(shift=0.0, seed=5)]), 0.05, DRAWS)
 
@@ -310,6 +313,7 @@ def test_false_positive_rate_of_equivalence(shifted):
     assert np.mean([equivalence_p(d, 4.0) <= 0.05 for d in shifted]) > 0.9
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("law", ["normal", "uniform"])
 def test_coverage_of_bootstrap_intervals(law, monkeypatch):
     monkeypatch.setattr(statistics, "RESAMPLES", 999)

@@ -89,6 +89,7 @@ def test_status_of_a_finished_study(capsys, home):
     assert "4 of 4 runs finished" in output(capsys, "status", "norm_placement")[1]
 
 
+@pytest.mark.extended
 def test_status_of_unfinished_runs(capsys, home, pool):
     stopped, ran, lost, burst = pool.values()
     for run in pool.values():

@@ -126,6 +126,7 @@ def test_a_metric_that_a_callback_logs_chooses_the_best_checkpoint(run, capsys):
     assert "the run has no metric 'val/square'" in capsys.readouterr().err
 
 
+@pytest.mark.extended
 def test_learning_rates_and_device_statistics_are_logged(run, with_logger, monkeypatch):
     """At logged steps, and with the number of the step after a resume."""
     options = ["callbacks.rate={}", "callbacks.device={}", "trainer.log_every_n_steps=3"]
@@ -161,6 +162,7 @@ def test_the_summary_of_modules_is_printed(run, capsys):
     assert "model.decoder" in printed and "Total params" in printed
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("option", ["checkpoints", "callbacks.early_stopping"])
 def test_a_metric_that_a_validation_does_not_log_is_refused_there(run, capsys, option):
     """Lightning keeps the earlier value, which a resumed run does not have."""
@@ -187,6 +189,7 @@ def test_a_timer_ends_the_run_after_a_complete_step(run):
     assert json.loads((folder / "summary.json").read_text())["steps"] == 1
 
 
+@pytest.mark.extended
 def test_lightnings_early_stopping_ends_a_resumed_run_at_the_same_step(run, monkeypatch):
     options = ["callbacks.early.monitor=train/loss", "optim.lr=3", "schedule.warmup=20"]
     options += ["trainer.max_steps=21", "trainer.val_every=1"]

@@ -53,7 +53,11 @@ def counts(home: Path, *words: str) -> dict[str, int]:
     return json.loads((home / "counts.json").read_text())
 
 
-@pytest.mark.parametrize("words", [[], ["hydra.run.dir=here", "position=alibi"]], ids=str)
+@pytest.mark.parametrize(
+    "words",
+    [["hydra.run.dir=here", "position=alibi"], pytest.param([], marks=pytest.mark.extended)],
+    ids=str,
+)
 def test_a_run_is_composed_once_and_checked_once(tmp_path, words):
     assert counts(tmp_path, "attn.heads=2", *words) == {"composed": 1, "checked": 1, "read": 0}
 
