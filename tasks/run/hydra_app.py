@@ -57,6 +57,8 @@ def run_line(line: CommandLine) -> int:
     job = RunJob(line)
     if line.composed is not None and not line.composed.hydra.callbacks:
         return _run_here(line.composed, job)
+    if line.argv[-1:] in (["--info"], ["-i"]):  # the next word would be its value
+        line.argv[-1] = "--info=all"
     line.argv.append(f"++hydra.callbacks.directory._target_={__name__}.CheckDirectory")
     _run_hydra(line, job)
     exit_code = 0

@@ -25,7 +25,7 @@ from xformer_kit.model.lora import ADAPTERS, adapter_paths, merged_state
 from xformer_kit.model.transfer import PATH, Transfer, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error, format_value
-from xformer_kit.tensors import parameter_table
+from xformer_kit.tensors import canonical, parameter_table
 from xformer_kit.text.command_lines import value
 
 INIT_FROM = "init_from.json"  # in a run's directory: what its weights started from
@@ -160,10 +160,11 @@ def _vocabulary_tensors(model: Any) -> dict[str, tuple[int, str]]:
     separate = model.two_stacks and source_embed is not None
     source = nn.ModuleList([source_embed, model.get_submodule("encoder")] if separate else [])
     of_source = {id(parameter) for parameter in source.parameters()}
+    parameters = {canonical(name): parameter for name, parameter in model.named_parameters()}
     found = {}
     for name, info in parameter_table(model).items():
         if info.axes and info.axes[0] in ("vocab", "source_vocab"):
-            parameter = model.get_parameter(name)
+            parameter = parameters[name]
             side = "source_tokenizer" if id(parameter) in of_source else "tokenizer"
             found[name] = len(parameter), side
     return found

@@ -255,6 +255,15 @@ def test_figures_of_a_component_that_reads_values_are_unknown_with_a_message():
         FFNS.forget(__name__)
 
 
+def test_adapted_maps_are_described_with_their_adapters():
+    found = describe(compose([*SMALL, "lora.rank=2", "attn.bias=false"]), 300)
+    rows = {row.name: row.shape for row in found.parameters}
+    q = next(name for name in rows if name.endswith("attn.q.weight"))
+    out, into = rows[q]
+    adapter = q.removesuffix("weight")
+    assert rows[f"{adapter}lora_a"] == (2, into) and rows[f"{adapter}lora_b"] == (out, 2)
+
+
 def test_experts_that_are_not_chosen_are_not_active():
     moe = [
         "ffn=moe",

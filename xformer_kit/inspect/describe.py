@@ -24,7 +24,7 @@ from xformer_kit.objective import objective_of
 from xformer_kit.optim.freezing import Freezing
 from xformer_kit.plan import StackPlan, max_len, stacks
 from xformer_kit.registry import config_error
-from xformer_kit.tensors import ParameterInfo, parameter_table
+from xformer_kit.tensors import ParameterInfo, canonical, parameter_table
 
 T = TypeVar("T")
 
@@ -104,8 +104,9 @@ def describe(
 
 def _parameter_rows(model: Model) -> list[ParameterRow]:
     groups: dict[tuple[str, tuple[int, ...], ParameterInfo], list[str]] = {}
+    shapes = {canonical(name): tuple(p.shape) for name, p in model.named_parameters()}
     for name, info in parameter_table(model).items():
-        shape = tuple(model.get_parameter(name).shape)
+        shape = shapes[name]
         groups.setdefault((re.sub(r"\.\d+\.", ".*.", name, count=1), shape, info), []).append(name)
     return [
         ParameterRow(pattern if len(names) > 1 else names[0], len(names), shape, info)
