@@ -101,7 +101,7 @@ NAMES = sorted(
         for name in (*registry, *registry.also_called)
         if len(name) > 4
     }
-    | OTHER_OPTIONS.keys()
+    | {name for name in OTHER_OPTIONS if len(name) > 1}
 )
 
 
