@@ -234,6 +234,7 @@ def gpt2():
 LAYERS = [gpt_oss, gemma2, qwen2, qwen3, qwen3_next, olmo2, hunyuan, stablelm, olmo, gpt2]
 
 
+@pytest.mark.every_case  # each is a reference
 @pytest.mark.parametrize("pair", LAYERS, ids=lambda pair: pair.__name__)
 def test_the_layer_is_equal(pair):
     expected, got = pair()

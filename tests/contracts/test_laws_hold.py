@@ -7,8 +7,6 @@ import pytest
 from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.laws.registry import SLOW
 
-pytestmark = pytest.mark.extended
-
 COMPONENTS = {
     "latent": {"attn": "test_latent"},
     "first_values": {"attn": "test_first_values"},
@@ -55,6 +53,7 @@ def test_every_law_is_kept_or_named(name):
         assert "a sum over the past does not tell documents apart" in reasons["documents"]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_every_law_is_kept_or_named_in_two_stacks(name):
     config = tiny_config("encoder_decoder", **COMPONENTS[name], **TWO[name])

@@ -77,8 +77,8 @@ def other_option(key: str, value: Any = None, ours: str = "") -> Fault | None:
 
 
 def with_value(place: str, value: Any) -> str:
-    """Returns the override that sets an option; its path alone for None, and a place such as
-    data=text, which is a choice, as it is.
+    """Returns the override that sets an option to a value; without a value its path. An override
+    such as data=text is returned unchanged.
     """
     typed = place if value is None or "=" in place else f"{place}={override_text(value)}"
     return for_shell(typed)

@@ -1,1 +1,1 @@
-"""The command line: its words, and the configs of the runs that it asks for."""
+"""The command line: its words, and the checked configs of its runs."""
