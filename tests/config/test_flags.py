@@ -17,20 +17,29 @@ REFUSED = {
         " --config-dir mine."
     ),
     "--config-name=mine": (
-        "--config-name: no config has this name; got mine. Try experiment=mine, of a file in"
-        " experiment/ of --config-dir, or the path of a file."
+        "config: cannot be composed: Cannot find primary config 'mine'. Check that it's in your"
+        " config search path. Change it, or leave it out."
     ),
     "--experimental-rerun run.pickle": (
         "--experimental-rerun: is not supported; got run.pickle. Continue a run with resume=RUN,"
         " or train it again with xformer reproduce RUN."
     ),
     "--run -m": "--run --multirun: only one of them can be given. Leave the others out.",
-    "~hidden_size": "~hidden_size: takes out a key that the config does not have. Leave it out.",
+    "~hidden_size": (
+        "hidden_size: cannot be composed: Could not delete from config. 'hidden_size' does not"
+        " exist. Change it, or leave it out."
+    ),
     "~model.dim=5": (
-        "~model.dim: takes out the key if its value is 5, which is 128. Try ~model.dim."
+        "model.dim: cannot be composed: Could not delete from config. The value of 'model.dim' is"
+        " 128 and not 5. Change it, or leave it out."
     ),
     "~experiment=copy": (
-        "~experiment=copy: takes out a choice that the config does not have. Leave it out."
+        "experiment: cannot be composed: Could not delete 'experiment=copy'. No match in the"
+        " defaults list. Change it, or leave it out."
+    ),
+    "extra=[token_shift]": (
+        "extra: cannot be composed: Error merging override ++extra=[token_shift]. Try"
+        " extra.NAME={}."
     ),
 }
 

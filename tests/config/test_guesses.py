@@ -76,7 +76,6 @@ GUESSES = {
     "data=wikitext": "Try data=hub data.dataset=Salesforce/wikitext ",
     "data=book.txt": "Try data=text data.path=book.txt.",
     "data=corpus/docs.jsonl.gz": "Try data=jsonl data.path=corpus/docs.jsonl.gz.",
-    "optim.betas.x=1": "optim.betas is a list, which is set as a whole. Try optim.betas=[...].",
     "data=shakespeare": "give it as data=text data.path=FILE.",
     "tokenizer=sentencepiece": "Did you mean 'unigram'?",
     "tokenizer=tiktoken": "Did you mean 'pretrained'?",

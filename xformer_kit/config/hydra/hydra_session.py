@@ -165,12 +165,6 @@ class HydraSession:
         groups = self._list("", ObjectType.GROUP)
         return [group for group in groups if group not in ("hydra", SWEEPS)]
 
-    def files(self) -> Iterator[Path]:
-        """Yields every YAML file that Hydra may read."""
-        for source in self.sources:
-            if source.scheme() == "file":
-                yield from filter(Path.is_file, sorted(Path(source.path).rglob("*.y*ml")))
-
     def _list(self, group: str, kind: ObjectType) -> list[str]:
         groups = (source for source in self.sources if source.is_group(group))
         return sorted({name for source in groups for name in source.list(group, kind)})

@@ -150,7 +150,6 @@ def compose_resolved(
     """Returns (plain data, what Hydra composes). Each value is resolved once: a ${ that a resolved
     value has is no interpolation. Raises ConfigError if it cannot be composed.
     """
-    config = None
     try:
         composed = compose_line(session, overrides, whole)
         config = without_hydra(composed)
@@ -158,8 +157,7 @@ def compose_resolved(
         secrets = list(secret_faults(unresolved))
         plain: Any = {} if secrets else OmegaConf.to_container(config, resolve=True)
     except COMPOSITION_ERRORS as error:
-        fault = composition_fault(error, overrides, config, session.files())
-        raise ConfigError(fault) from error
+        raise ConfigError(composition_fault(error, overrides)) from error
     if secrets:
         raise ConfigError(secrets)
     return plain, composed

@@ -10,13 +10,13 @@ import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Glob, Override
 from omegaconf import OmegaConf
-from omegaconf.errors import KeyValidationError, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 
 from xformer_kit.config.options.groups import GROUPS
 from xformer_kit.config.saved.difference import flat
 from xformer_kit.files.saved_files import is_special, readable
-from xformer_kit.registry import Fault, Faults, did_you_mean, format_value
-from xformer_kit.registry.messages import first_line, one_line
+from xformer_kit.registry import Fault
+from xformer_kit.registry.messages import one_line
 from xformer_kit.text.command_lines import override_text, unescaped, value
 from xformer_kit.text.user_path import user_path
 
@@ -64,19 +64,10 @@ def _chosen_fault(override: Override, config_dir: str | None) -> Fault | None:
     for name in _names(override) if config_dir else ():
         path = Path(str(config_dir), group, f"{name}.yaml")
         if path.is_file() and not name.endswith(ENDINGS):
-            try:
-                text = path.read_text(encoding="utf-8")
-                plain = yaml.safe_load(text)
-            except (OSError, UnicodeDecodeError, yaml.MarkedYAMLError):
-                return None  # reported when it is composed
-            except ValueError as error:  # a number of 5,000 digits, a date of month 13
-                return Fault(str(path), f"cannot be read: {one_line(error)}", fix="Mend it.")
-            if not isinstance(plain, dict):
-                return None
             if isinstance(node := _read(group, str(path)), Fault):
                 return node
-            has_package = re.search(r"^#\s*@package\s", text, re.MULTILINE)
-            if plain.keys() - {"defaults"} and not has_package:
+            has_package = re.search(r"^#\s*@package\s", path.read_text("utf-8"), re.MULTILINE)
+            if node.keys() - {"defaults"} and not has_package:
                 rule = f"has no line `# @package _global_`, so that its keys would be under {group}"
                 return Fault(str(path), rule, fix="Write it as the first line of the file.")
     return None
@@ -169,26 +160,16 @@ def _read(group: str, path: str) -> Any:
     try:
         text = Path(path).read_text(encoding="utf-8")
         plain = yaml.safe_load(text)
-        if _contains_itself(plain):
-            rule = "contains an anchor (&) with an alias (*) of itself"
-            return Fault(path, rule, fix="Write the value out.")
         node = OmegaConf.create(text) if isinstance(plain, dict) else None
     except OSError:
-        file = Path(path)
-        similar = did_you_mean(file.name, (one.name for one in file.parent.glob("*.yaml")))
-        fix = similar.strip() or "A path is relative to the current directory."
+        fix = "A path is relative to the current directory."
         return Fault(group, "there is no such file", got=path, fix=fix)
-    except UnicodeDecodeError:
-        return Fault(path, "must be utf-8 text", fix="Save it as utf-8.")
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{path}, line {mark.line + 1}" if mark else path
-        return Fault(place, f"is no YAML: {error.problem or error.context}", fix="Mend that line.")
-    except KeyValidationError as error:
-        return Fault(str(error.full_key), "must have texts as keys", error.key, "Put it in quotes.")
-    except OmegaConfBaseException as error:
-        return Fault(path, f"is no config: {first_line(str(error)).rstrip('.')}", fix="Mend it.")
-    except ValueError as error:
+        return yaml_fault(error, path)
+    except RecursionError:
+        rule = "is nested too deeply, or has an anchor (&) with an alias (*) of itself"
+        return Fault(path, rule, fix="Write the value out.")
+    except (ValueError, OmegaConfBaseException) as error:  # no utf-8, a key that is no text, ...
         return Fault(path, f"cannot be read: {one_line(error)}", fix="Mend it.")
     if not isinstance(plain, dict):
         return Fault(path, "must be a mapping of config keys", fix="Try attn: {heads: 8}.")
@@ -198,7 +179,17 @@ def _read(group: str, path: str) -> Any:
         return Fault(path, "is a study, and no experiment", fix=f"Try study={value(path)}.")
     faults = filter(None, (named_code(key) for key, _ in flat(plain)))
     code = (fault.under(path) for fault in faults)
-    return next(code, None) or next(_faults_of_defaults(group, path, plain.get("defaults")), node)
+    return next(code, None) or _fault_of_defaults(group, path, plain.get("defaults")) or node
+
+
+def yaml_fault(error: yaml.MarkedYAMLError, path: str = "") -> Fault:
+    """Returns the fault of a file that is no YAML, with its line; path: its name, if the error does
+    not have it.
+    """
+    mark = error.problem_mark or error.context_mark
+    place = f"{path or mark.name}, line {mark.line + 1}" if mark else path or "config"
+    fix = "Mend that line, or the one above it."
+    return Fault(place, f"is no YAML: {error.problem or error.context}", fix=fix)
 
 
 def named_code(key: str) -> Fault | None:
@@ -209,41 +200,19 @@ def named_code(key: str) -> Fault | None:
     return Fault(key, rule, fix="Leave it out. Components of your own are given by components=.")
 
 
-def _contains_itself(node: Any, parents: tuple[int, ...] = ()) -> bool:
-    """Whether a mapping or a list of a file is one of its own values."""
-    if not isinstance(node, (dict, list)):
-        return False
-    items = node.values() if isinstance(node, dict) else node
-    above = (*parents, id(node))
-    return id(node) in parents or any(_contains_itself(item, above) for item in items)
-
-
-def _faults_of_defaults(kind: str, path: str, defaults: Any) -> Faults:
-    """Yields the faults of the list of defaults of a file, an experiment or a study by `kind`. Its
+def _fault_of_defaults(kind: str, path: str, defaults: Any) -> Fault | None:
+    """Returns the fault of the list of defaults of a file, an experiment or a study by `kind`. Its
     entries replace choices of the default run: `override /attn: linear`, in a study also
     `override /experiment: copy`. An experiment is the base of another as `/experiment/copy`.
     """
-    chosen_before = FILE_GROUPS if kind == "experiment" else (kind,)
-    if defaults is None:
-        return
-    if not isinstance(defaults, list):
-        fix = "Try defaults: [override /attn: linear]."
-        yield Fault(path, "defaults must be a list", format_value(defaults), fix)
-        return
-    for entry in defaults:
-        text = next(iter(entry), "") if isinstance(entry, dict) else entry
-        key = re.fullmatch(r"(?:optional )?((?:override )?/?)([\w/]+)", str(text))
-        if key is None:
-            continue
-        prefix, group = key.groups()
-        if isinstance(entry, str):
-            own = {f"{kind}/{PurePosixPath(path).stem}" for kind in FILE_GROUPS}
-            if group in own | {PurePosixPath(path).stem}:
-                yield Fault(path, "its defaults contain the file itself", entry, "Leave it out.")
-        elif group in chosen_before:
-            fix = f"Base the file on it with - /{group}/{entry[text]}."
-            yield Fault(path, f"defaults cannot choose the {group} again", format_value(entry), fix)
-        elif group in (*GROUPS, *OTHER_GROUPS, *FILE_GROUPS) and prefix != "override /":
+    entries = [entry for entry in as_list(defaults) if isinstance(entry, dict)]
+    for key, name in ((str(key), name) for entry in entries for key, name in entry.items()):
+        group = key.removeprefix("optional ").removeprefix("override ").removeprefix("/")
+        got = f"{key}: {name}"
+        if group == kind or (group, kind) == ("study", "experiment"):
+            fix = f"Base the file on it with - /{group}/{name}."
+            return Fault(path, f"defaults cannot choose the {group} again", got, fix)
+        if group in (*GROUPS, *OTHER_GROUPS, *FILE_GROUPS) and "override /" not in key:
             rule = "an entry of defaults must override a choice of the default run"
-            fix = f"Write - override /{group}: {entry[text]}."
-            yield Fault(path, rule, format_value(entry), fix)
+            return Fault(path, rule, got, f"Write - override /{group}: {name}.")
+    return None
