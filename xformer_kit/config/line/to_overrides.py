@@ -6,13 +6,14 @@ from functools import lru_cache
 from typing import Any
 
 from xformer_kit.config.faults.unused_options import unused_overrides
-from xformer_kit.config.line.composition import compose, compose_overrides
+from xformer_kit.config.line.composition import compose_overrides
 from xformer_kit.config.line.overrides import parse
 from xformer_kit.config.options.groups import GROUPS
 from xformer_kit.config.saved.config_file import read_config
+from xformer_kit.config.saved.difference import differing, flat
 from xformer_kit.plan import KINDS, STACKS
 from xformer_kit.registry import ConfigError, config_error, registry_version
-from xformer_kit.text.command_lines import for_shell, override_text, value
+from xformer_kit.text.command_lines import for_shell, override_text
 
 Facts = Mapping[str, Any]  # a config
 ARCHITECTURE = ("model", *KINDS, "extra")  # nodes of the config
@@ -56,24 +57,11 @@ def to_overrides(config: Facts) -> list[str]:
     return overrides
 
 
-def changed_paths(words: Sequence[str], config: Facts, config_dir: str | None) -> set[str]:
+def changed_paths(words: Sequence[str], config: Facts, config_dir: str | None) -> list[str]:
     """Returns the config paths in which the config that overrides compose differs from another.
     Raises ConfigError if they compose none.
     """
-    return set(map(_path, _difference(_compose(words, config_dir), config)))
-
-
-def started_from(run: str, words: Sequence[str], *, takes_weights: bool = True) -> list[str]:
-    """Returns the overrides of a new run from the weights of `run`, with its config but for the
-    overrides `words`. Raises ConfigError if no command line of this version composes it.
-
-    takes_weights: whether the run starts from the weights of `run`, or from random ones.
-    """
-    changed = {"init_from", *map(_path, words)}
-    own = _without(to_overrides(read_config(run)), changed)
-    overrides = [*own, *[f"init_from={value(run)}"] * takes_weights, *words]
-    compose(overrides)
-    return overrides
+    return differing([dict(flat(each)) for each in (_compose(words, config_dir), config)])
 
 
 def to_same_architecture(config: Facts, run: str) -> str:
