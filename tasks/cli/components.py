@@ -63,10 +63,8 @@ def _unknown(registry: Any, name: str) -> Fault:
     """Returns the fault of an unknown name; with the option that reads a user's own file if no
     known name is similar.
     """
-    fault = registry.unknown(name).at(registry.group)
     own_file = "One of your own needs its file: --components FILE."
-    extensible = registry.group != "logger" and not registry.has_similar(name)
-    return fault.with_fix(own_file) if extensible else fault
+    return registry.unknown(name, own_file * (registry.group != "logger")).at(registry.group)
 
 
 def _print_all_kinds(registries: list[Any]) -> None:

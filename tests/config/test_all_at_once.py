@@ -1,7 +1,7 @@
 """All faults of a config are reported at once, without those that only follow from another."""
 
 import pytest
-from refusals import refusals, refused
+from refusals import refusals
 
 from xformer_kit import ConfigError, compose
 from xformer_kit.config import check, preflight
@@ -22,12 +22,6 @@ OTHER_NAMES = {
         " gumbel, hard, inverted, relu2, residual, selective, sigmoid, softmax, talking_heads,"
         " top_k.\nattn.score.softcap: must be above 0; got -1. null is no cap."
     ),
-    "tokenizer=BPE tokenizer.vocab_size=1": (
-        "tokenizer: no tokenizer is called 'BPE'. Did you mean 'bpe'? Known: bpe, byte, char,"
-        " pretrained, unigram, word, wordpiece.\n"
-        "tokenizer.vocab_size: must be at least 257, the 256 bytes and one merge; got 1. Try 4096,"
-        " or tokenizer=byte."
-    ),
     "extra.drop_path.rate=3": (
         "extra.stochastic_depth.rate: must be at least 0 and below 1; got 3."
     ),
@@ -35,13 +29,6 @@ OTHER_NAMES = {
 
 
 test_another_name_hides_no_fault = refusals(OTHER_NAMES)
-
-
-@pytest.mark.parametrize("name", ["MultiHead", "multi-head", "Multi_Head"])
-def test_another_spelling_hides_no_fault(name):
-    unknown, heads = refused([f"attn={name}", "attn.heads=7"])
-    assert unknown.startswith(f"attn: no attn is called '{name}'. Did you mean 'multi_head'? Known")
-    assert heads == f"attn.heads: {HEADS}"
 
 
 def test_a_run_to_start_from_that_is_none_hides_no_fault_and_is_not_hidden(monkeypatch, tmp_path):
@@ -154,7 +141,9 @@ UNKNOWN = {
         " prefix_language_modeling, regression, seq2seq, text_infilling."
     ),
 }
-SWEEP = "several values are a sweep; got {}. Compose one after the other, or quote a text."
+SWEEP = (
+    "several values are a sweep; got {}. Compose one after the other, or quote a text with commas."
+)
 UNKNOWN |= {
     "attn=linear,latent attn.kv_rank=3 mask=full": f"attn: {SWEEP.format('attn=linear,latent')}",
     "model=encodr task=masked_language_modeling": (

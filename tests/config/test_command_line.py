@@ -117,12 +117,12 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
         (
             "-m hydra.sweeper.params.seed=1,2",
             "hydra.sweeper.params.seed: the choices of a sweep are overrides of the line; got"
-            " hydra.sweeper.params.seed=1,2. Try -m seed=1,2.",
+            " hydra.sweeper.params.seed=1,2. Try -m KEY=1,2.",
         ),
         (
             "-m +hydra.sweeper.params.seed='1,2'",
             "hydra.sweeper.params.seed: the choices of a sweep are overrides of the line; got"
-            " +hydra.sweeper.params.seed='1,2'. Try -m seed=1,2.",
+            " +hydra.sweeper.params.seed='1,2'. Try -m KEY=1,2.",
         ),
         (
             "-m attn={name:multi_head,heads:2},linear",
@@ -204,7 +204,10 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
             "attn.kv_heads: 'mqa' is multi_head with kv_heads=1; got 2. Leave one of them out, or"
             " name 'multi_head'. [job attn=mqa]",
         ),
-        ("+attn=mqa", "attn: has a choice, and + adds another; got mqa. Try attn=mqa."),
+        (
+            "+attn=mqa",
+            "attn: cannot be composed: Multiple values for attn. To override a value use",
+        ),
         ("-m model.dim=glob(*)", "model.dim: is no group, and glob lists the choices of a group"),
         (
             "attn.heads=2,4",

@@ -148,19 +148,6 @@ def test_a_file_of_the_users_directory_is_examined_too(here, content, message):
     assert len(preflight(["--config-dir", "mine", "experiment=first"]).configs) == 1
 
 
-@pytest.mark.parametrize("content", ["task: seq2seq\n", "defaults:\n - override /task: seq2seq\n"])
-def test_a_task_of_a_file_is_told_how_it_brings_its_data(here, content):
-    (here / "mine.yaml").write_text(content)
-    with pytest.raises(ConfigError) as error:
-        compose(["experiment=mine.yaml"])
-    [sentence] = error.value.messages
-    entry = "override /task_defaults: seq2seq"
-    assert sentence.startswith("task: 'seq2seq' learns from pairs")
-    assert sentence.endswith(f" A file brings it by the entry `{entry}` of its defaults.")
-    (here / "mine.yaml").write_text(f"defaults:\n - {entry}\n")
-    assert compose(["experiment=mine.yaml"])["task"]["name"] == "seq2seq"
-
-
 def test_a_study_may_choose_an_experiment(here):
     """As the studies of the package do, whose files can be named by their paths."""
     text = "study: {factors: {norm: [layer]}, baseline: {norm: rms}}\n"

@@ -10,19 +10,19 @@ from xformer_kit import ConfigError
 from xformer_kit.config import compose, config_yaml, preflight
 
 REFUSED = {
-    "--resolve": "--resolve: belongs to --cfg. Try --cfg job --resolve.",
-    "--package model": "--package: belongs to --cfg. Try --cfg job --package model.",
+    "--resolve": "--resolve: belongs to --cfg. Add --cfg job.",
+    "--package model": "--package: belongs to --cfg. Add --cfg job.",
     "--config-path=mine": (
-        "--config-path: would replace the configs of this package; got mine. Add your own:"
-        " --config-dir mine."
+        "--config-path=mine: would replace the configs of this package. Add your own: --config-dir"
+        " DIR."
     ),
     "--config-name=mine": (
         "config: cannot be composed: Cannot find primary config 'mine'. Check that it's in your"
         " config search path. Change it, or leave it out."
     ),
     "--experimental-rerun run.pickle": (
-        "--experimental-rerun: is not supported; got run.pickle. Continue a run with resume=RUN,"
-        " or train it again with xformer reproduce RUN."
+        "--experimental-rerun: is not supported. Continue a run with resume=RUN, or train it again"
+        " with xformer reproduce RUN."
     ),
     "--run -m": "--run --multirun: only one of them can be given. Leave the others out.",
     "~hidden_size": (

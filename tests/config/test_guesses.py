@@ -6,7 +6,7 @@ from xformer_kit import compose
 from xformer_kit.registry import ConfigError
 
 GUESSES = {
-    "model=encoder_decoder": "Choose task=seq2seq data=dates,",
+    "model=encoder_decoder": "Choose task=seq2seq,",
     "model=t5": "Try task=seq2seq data=dates.",
     "model=gpt": "Try model=decoder.",
     "model.compile=true": "Try trainer.compile=true.",
@@ -20,7 +20,6 @@ GUESSES = {
     "resume_from_checkpoint=outputs/a/checkpoints/last.ckpt": "last.ckpt'. Try resume=RUN.",
     "trainer.callbacks=[early_stopping]": "Try callbacks.early_stopping.patience=5; xformer",
     "metrics.bleu={}": "is reported without an option by tasks that write texts (seq2seq).",
-    "model.dim:32": "Try model.dim=32.",
     "wandb.project=mine": "Try logger.project=mine.",
     "checkpoints.monitor=loss": "Try checkpoints.metric=val/loss.",
     "decay_lr=false": "schedule=constant does not.",
@@ -32,7 +31,7 @@ GUESSES = {
     "tags=[a,b]": "Try 'logger.tags=[a,b]'.",
     "ckpt=best": "Try resume=RUN.",
     "train=false": "xformer evaluate RUN evaluates a run.",
-    "train.max_steps=10": "Try trainer.max_steps=10.",
+    "train.max_steps=10": "Did you mean 'trainer'?",
     "optimizer.beta1=0.9": "optim.betas=[0.9,0.95]",
     "scheduler.num_warmup_steps=9": "Try schedule.warmup=9.",
     "logger.mode=offline": "WANDB_MODE=offline in front",
@@ -57,9 +56,7 @@ GUESSES = {
     "model.dim=63": "Try model.dim=64,",
     "model.dim=100": "Try 1, 2, 5 or 10,",
     "attn.causal=true": "Set mask=causal or mask=full.",
-    "attn=flash_attention": (
-        "FlashAttention is a kernel, which every attention can use. Try kernel=auto."
-    ),
+    "attn=flash_attention": "Try kernel=auto.",
     "attn=local": "Try mask=sliding_window.",
     "attn=mamba": "Did you mean 'gated_delta'?",
     "trainer.epochs=3": "Try trainer.max_epochs=3.",
@@ -112,7 +109,7 @@ GUESSES = {
     "callbacks.early_stopping.monitor=val_loss": "Try callbacks.early_stopping.metric=val/loss.",
     "logger.offline=true": "write WANDB_MODE=offline in front of the command.",
     "pos=rope": "Try position=rope.",
-    "data.path=book.txt": "Try data=cogs, jsonl, csv, parquet, tsv or text.",
+    "data.path=book.txt": "data=parquet, data=tsv or data=text.",
     "model=gpt2": "docs/guide/architectures.md has the lines of published architectures. Try ",
     "model=Qwen2.5-0.5B": "has the lines of published architectures. Try model=decoder.",
     "dry_run=true": "Set study.dry_run=true for a study; for a run --cfg job prints the config",

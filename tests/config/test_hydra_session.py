@@ -357,9 +357,10 @@ def test_every_flag_of_hydra_is_read(capsys, monkeypatch):
     flags = re.findall(r"^(--[a-z-]+)(?:,(-[a-z]+))? : ", help_text, flags=re.MULTILINE)
     assert len(flags) > 10
     values = {"--cfg": ["job"], "--info": ["all"], "--version": None}
+    values |= dict.fromkeys(("--config-path", "--experimental-rerun"))  # refused
     for long, short in flags:
         for flag in filter(None, (long, short)):
-            takes_value = long.startswith(("--config-", "--package", "--experimental-rerun"))
+            takes_value = long.startswith(("--config-", "--package"))
             value = values.get(long, ["x"] if takes_value else [])
             if value is not None:
                 assert parse_flags(["seed=1", flag, *value]).overrides == ["seed=1"]

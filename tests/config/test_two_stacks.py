@@ -12,9 +12,8 @@ OPTIONS = (
     "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
     " dropout"
 )
-WINDW = (
-    "mask 'full' has no option 'windw'. Did you mean 'window' of {0}=sliding_window or dilated?"
-    " It has no options."
+WINDOW = (
+    "mask 'full' has no option 'window'. It has no options. Try {0}=sliding_window or {0}=dilated."
 )
 VARIANT = "model.decoder.pattern=[a] model.decoder.variants.a="
 FAULTS = {
@@ -26,8 +25,8 @@ FAULTS = {
         "model.decoder.cross.heds: attn 'multi_head' has no option 'heds'. Did you mean 'heads'?"
         f" It has: {OPTIONS}."
     ),
-    "model.decoder.cross={mask:{windw:3}}": (
-        f"model.decoder.cross.mask.windw: {WINDW.format('model.decoder.cross.mask')}"
+    "model.decoder.cross={mask:{window:3}}": (
+        f"model.decoder.cross.mask.window: {WINDOW.format('model.decoder.cross.mask')}"
     ),
     "model.decoder.cross={mask:{name:sliding_window,window:0}}": (
         "model.decoder.cross.mask.window: must be at least 1 token; got 0."
@@ -36,8 +35,8 @@ FAULTS = {
         "model.decoder.cross.position: 'learned' is added to the embeddings, and has no place in an"
         " attention to another stack. Use position=none, or one that enters in the attention."
     ),
-    "model.decoder.layout=[attn,{cross:{mask:{windw:3}}},ffn]": (
-        f"model.decoder.layout.cross.mask.windw: {WINDW.format('mask')}"
+    "model.decoder.layout=[attn,{cross:{mask:{window:3}}},ffn]": (
+        f"model.decoder.layout.cross.mask.window: {WINDOW.format('mask')}"
     ),
     "model.decoder.layout=[attn,ffn]": (
         "model.decoder.layout: no layer attends to the encoder. Put 'cross' into it, or leave"

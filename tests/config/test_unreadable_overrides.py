@@ -9,8 +9,7 @@ import pytest
 
 from xformer_kit import ConfigError, build, compose
 from xformer_kit.config import preflight
-from xformer_kit.config.line.repeated_keys import repeated_keys
-from xformer_kit.config.line.spaced_words import joined_words
+from xformer_kit.config.line.repeated_keys import repeated_key
 from xformer_kit.ffn.activations import ACTIVATIONS
 
 
@@ -20,22 +19,14 @@ def faults_of(*words):
     return error.value.messages
 
 
-@pytest.mark.parametrize("word", ["attn.heads = 8", "attn.heads =8", '"attn.heads = 8"'])
-def test_spaces_around_the_equals_sign(word):
-    assert faults_of(word) == (
-        f"{word}: cannot be read as key=value: leave out the spaces around its =: attn.heads=8.",
+@pytest.mark.parametrize("line", ["attn.heads = 8", "attn.heads =8"])
+def test_words_with_spaces_around_their_equals_sign(line):
+    found = faults_of("model.dim=32", *line.split())
+    assert found[0] == (
+        "attn.heads: cannot be read as key=value. Give it a value, without spaces around the =:"
+        " attn.heads=VALUE."
     )
-
-
-@pytest.mark.parametrize("line", ["attn.heads = 8", "attn.heads= 8", "attn.heads =8"])
-def test_words_with_spaces_around_their_equals_sign_are_one_fault(line):
-    fault = f"{line}: is more than one word. Write it without spaces: attn.heads=8."
-    assert faults_of(*line.split()) == (fault,)
-    assert faults_of("model.dim=32", *line.split(), "attn.knob=1")[0] == fault
-
-
-def test_an_empty_text_before_a_deletion_is_not_one_word():
-    assert joined_words(["name=", "~metrics.f1"]) == (["name=", "~metrics.f1"], [])
+    assert found[-1].endswith(": must be key=value.")
 
 
 @pytest.mark.parametrize("words", [("hydra.job.name=", "attn.heads=2"), ("attn.heads=2", "name=a")])
@@ -48,7 +39,7 @@ def test_each_flag_of_another_program_is_reported_with_its_value():
     fix = "is no flag. Options are written without dashes:"
     assert faults_of("--n_layer=4", "--learning_rate", "5e-5", "--dry-run") == (
         f"--n_layer=4: {fix} model.layers=4. {see}",
-        f"--learning_rate: {fix} optim.lr=5e-5. {see}",
+        f"--learning_rate: {fix} optim.lr=VALUE. {see}",
         "--dry-run: only a study has a dry run. Set study.dry_run=true for a study; for a run --cfg"
         " job prints the config and xformer describe its cost.",
     )
@@ -58,7 +49,10 @@ def test_each_flag_of_another_program_is_reported_with_its_value():
     ("word", "reason"),
     [
         ("attn heads=8", ". Quote what the shell or Hydra treats specially."),
-        ("attn.heads", ". Give it a value: attn.heads=VALUE."),
+        (
+            "attn.heads",
+            ". Give it a value, without spaces around the =: attn.heads=VALUE.",
+        ),
         ("mine.yaml", ". Try experiment=mine.yaml, or study=mine.yaml."),
         (
             "attn.heads=[2",
@@ -67,14 +61,18 @@ def test_each_flag_of_another_program_is_reported_with_its_value():
                 " specially."
             ),
         ),
-        ("name=a = b", r": Hydra reads an = within a value as \=: 'name=a \= b'."),
+        (
+            "name=a = b",
+            ": mismatched input ' = ' expecting <EOF>. Hydra reads such a text in quotes:"
+            " \"name='a = b'\".",
+        ),
     ],
 )
 def test_other_words_that_cannot_be_read_name_no_class_of_the_parser(word, reason):
     assert faults_of(word) == (f"{word}: cannot be read as key=value{reason}",)
 
 
-NAMES = ["é.txt", "a=b.txt", "a'b.txt", "a[b].txt", "a#b.txt", "a,b.txt", "a{b}", "a!b", "x'"]
+NAMES = ["é.txt", "a=b.txt", "a'b.txt", "a[b].txt", "a#b.txt", "a{b}", "a!b", "x'"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -119,32 +117,29 @@ def test_a_key_that_is_given_twice(line, key):
 @pytest.mark.parametrize(
     ("line", "key"),
     [
-        (["extra={token_shift: {tokens: 1}, token_shift: {tokens: 2}}"], "extra.token_shift"),
-        (["+extra={token_shift: {tokens: 1,tokens: 2}}"], "extra.token_shift.tokens"),
-        (["position={name: rotary, name: alibi}"], "position.name"),
-        (["-m", "position={name: rotary, theta: 5, theta: 6}"], "position.theta"),
-        (["-m", "extra={unet: {}, unet: {}},{}"], "extra.unet"),
-        (["model.decoder.mask={name: full, name: causal}"], "model.decoder.mask.name"),
-        (
-            ["model.decoder.layout=[attn, {ffn: {width: 3, width: 4}}]"],
-            "model.decoder.layout[1].ffn.width",
-        ),
-        (["study=norm_placement", "study.tune={a: [1], a: [2]}"], "study.tune.a"),
+        (["extra={token_shift: {tokens: 1}, token_shift: {tokens: 2}}"], "token_shift"),
+        (["+extra={token_shift: {tokens: 1,tokens: 2}}"], "tokens"),
+        (["position={name: rotary, name: alibi}"], "name"),
+        (["-m", "position={name: rotary, theta: 5, theta: 6}"], "theta"),
+        (["-m", "extra={unet: {}, unet: {}},{}"], "unet"),
+        (["model.decoder.mask={name: full, name: causal}"], "name"),
+        (["model.decoder.layout=[attn, {ffn: {width: 3, width: 4}}]"], "width"),
+        (["study=norm_placement", "study.tune={a: [1], a: [2]}"], "a"),
     ],
 )
 def test_a_key_that_a_mapping_has_twice(line, key):
+    path = line[-1].lstrip("+").partition("=")[0]
     assert faults_of(*line)[0] == (
-        f"{key}: is given more than once; got {line[-1]}. Keep one of them."
+        f"{path}: the key {key} is given more than once; got {line[-1]}. Keep one of them."
     )
 
 
 def test_a_repeated_key_is_reported_with_the_other_faults():
-    line = ["attn.gate={name: head, name: none}", "attn.gate.of=both", "ffn.widht=3"]
-    assert [fault.partition(":")[0] for fault in faults_of(*line)] == [
-        "attn.gate.name",  # `of` may be an option of the gate that was meant
-        "ffn.widht",
-    ]
-    with pytest.raises(ConfigError, match=r"^ffn\.width: is given more than once; got ffn={"):
+    line = ["attn.gate={name: head, name: none}", "ffn.widht=3"]
+    assert [fault.partition(":")[0] for fault in faults_of(*line)] == ["attn.gate", "ffn.widht"]
+    with pytest.raises(
+        ConfigError, match=r"^ffn: the key width is given more than once; got ffn={"
+    ):
         compose(["ffn={width: 3, width: 4}"])
 
 
@@ -158,7 +153,7 @@ def test_a_repeated_key_is_reported_with_the_other_faults():
     ],
 )
 def test_a_key_that_several_mappings_have_is_not_given_twice(word):
-    assert list(repeated_keys(word)) == []
+    assert repeated_key(word) is None
 
 
 def test_a_choice_and_its_options_are_not_given_twice():
@@ -168,16 +163,11 @@ def test_a_choice_and_its_options_are_not_given_twice():
     )  # in Python the last one counts
 
 
-def test_a_group_takes_one_name():
-    assert faults_of("norm=[rms,layer]") == (
-        (
-            "norm: takes one name; got ['rms', 'layer']. Choose one, or run each of them:"
-            " -m norm=rms,layer."
-        ),
-    )
-    assert faults_of("model=[decoder,encoder]")[0].startswith(
-        "model: takes one name; got ['decoder', 'encoder']."
-    )
+@pytest.mark.parametrize("value", ["[rms,layer]", "null", "[]"])
+def test_a_group_takes_one_name(value):
+    (fault,) = faults_of(f"norm={value}")
+    assert fault.startswith("norm: must be a name; got ")
+    assert fault.endswith(". Known: derf, dyt, l2, layer, none, rms, scale.")
 
 
 def test_a_warm_up_that_is_as_long_as_the_run():
@@ -245,7 +235,7 @@ def test_a_models_name_is_no_tokenizer_that_is_learned(name, path, kind):
     )
 
 
-def test_all_tasks_that_train_a_model_are_proposed_with_data_that_they_read():
+def test_all_tasks_that_train_a_model_are_proposed():
     (fault,) = faults_of("model=encoder_decoder")
     ways = fault.partition("Choose ")[2].rstrip(".").replace(" or ", ", ").split(", ")
     tasks = [way.split()[0] for way in ways]
@@ -287,14 +277,7 @@ def test_a_null_key_is_refused(tmp_path):
         assert fault.startswith(f"{key}: cannot be composed: Error merging override ++{key}=")
 
 
-def test_a_mode_that_contradicts_the_flag_of_a_sweep_is_refused():
-    fault = "hydra.mode: contradicts -m, which starts a sweep; got hydra.mode=RUN. Leave one of"
-    (found,) = faults_of("-m", "attn.heads=2,4", "hydra.mode=RUN")
-    assert found.startswith(fault)
-    assert len(preflight(["-m", "attn.heads=2,4", "hydra.mode=MULTIRUN"]).configs) == 2
-
-
 def test_a_file_after_a_flag_of_other_programs_is_an_experiment():
     assert faults_of("model.dim=32", "--config", "mine.yaml") == (
-        "--config: is no flag; got mine.yaml. Try experiment=mine.yaml.",
+        "--config: a file of options is an experiment here. Try experiment=FILE.yaml.",
     )

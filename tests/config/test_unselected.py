@@ -8,8 +8,10 @@ HEADS = (
     "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
     " dropout"
 )
-THETA = "position=sinusoidal, transformer_xl, rotary, polar or xpos"
-WINDOW = "has no option 'window'. It has no options. Try {0}=sliding_window or dilated."
+THETA = (
+    "position=sinusoidal, position=transformer_xl, position=rotary, position=polar or position=xpos"
+)
+WINDOW = "has no option 'window'. It has no options. Try {0}=sliding_window or {0}=dilated."
 FAULTS = {
     # Of other components of the kind, where the path is that of the option.
     "position=none position.theta=1": (
@@ -17,7 +19,7 @@ FAULTS = {
     ),
     "attn.gate.rank=4": (
         "attn.gate.rank: gate 'none' has no option 'rank'. It has no options. Try"
-        " attn.gate=element or projected."
+        " attn.gate=element or attn.gate=projected."
     ),
     "mask=full mask.window=5": f"mask.window: mask 'full' {WINDOW.format('mask')}",
     "model.decoder.mask.window=5": (
@@ -36,7 +38,8 @@ FAULTS = {
     "attn=linear attn.kv_heads=2": (
         "attn.kv_heads: attn 'linear' has no option 'kv_heads'. It has: heads, head_dim,"
         " v_head_dim, feature_map, normalise, eps, bias, chunk. Try attn=differential,"
-        " multi_head, compositional, cosine, distance, exclusive, laser or persistent_memory."
+        " attn=multi_head, attn=compositional, attn=cosine, attn=distance, attn=exclusive,"
+        " attn=laser or attn=persistent_memory."
     ),
     # Of a component of another kind.
     "attn.theta=1e6": (
@@ -46,11 +49,6 @@ FAULTS = {
     "optim.warmup=3": (
         "optim.warmup: optim 'adamw' has no option 'warmup'. It has: lr, weight_decay,"
         " betas, eps. Try schedule.warmup=3."
-    ),
-    # Of the component around it.
-    "attn.gate=head attn.gate.heads=3": (
-        "attn.gate.heads: gate 'head' has no option 'heads'. It has: of, activation, bias. Try"
-        " attn.heads=3."
     ),
     # Of none.
     "attn.qk_norm.eps=1": (
@@ -64,7 +62,7 @@ test_an_option_of_another_component = refusals(FAULTS)
 
 test_a_name_of_another_library = refusals_with(
     {
-        "position=none position.base=1": f"Did you mean 'theta' of {THETA}? It has no options.",
+        "position=none position.base=1": "position.base: is called position.theta here; got 1.",
         "position.rope_theta=1": "position.rope_theta: is called position.theta here; got 1. Try",
         "attn.rope_theta=1": "attn.rope_theta: is called position.theta here; got 1.",
         "d_model=64": "d_model: is called model.dim here; got 64. Try model.dim=64.",

@@ -48,9 +48,7 @@ def node_faults(
     options, invalid = registry.options(name), set(invalid)
     for key in node:
         if key != "name" and key not in options:
-            outer = context.outer.node if context.outer else ()  # ffn.expert.width is ffn.width
-            around = {word: [f"{path.rpartition('.')[0]}.{word}"] for word in outer}
-            places = dict(elsewhere()) if elsewhere else around
+            places = dict(elsewhere()) if elsewhere else {}
             places |= _other_components(registry, name, path)
             places |= _nested_options(registry, node, path)
             own = [*options, *other_keys]
@@ -115,14 +113,9 @@ def _nested_options(registry: "Registry", node: Node, path: str) -> dict[str, li
 
 
 def _other_components(registry: "Registry", name: str, path: str) -> dict[str, list[str]]:
-    """Returns {option: components} of the other components of the kind; the first component of each
-    as the override that chooses it.
-    """
+    """Returns {option: overrides that choose a component with it} of the other components."""
     found: dict[str, list[str]] = {}
     for other in registry if registry.kind != "settings" else ():
         for option in registry.options(other) if other != name else ():
-            having = found.setdefault(option, [])
-            having.append(
-                other if having and not registry.several else registry.override_for(other, path)
-            )
+            found.setdefault(option, []).append(registry.override_for(other, path))
     return found

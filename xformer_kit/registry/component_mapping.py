@@ -27,7 +27,7 @@ def mapping_faults(
 ) -> Faults:
     """Yields every fault of a node {name: options}.
 
-    hint: sentence added to the fix of an unknown name.
+    hint: see `Registry.unknown`.
     """
     if not isinstance(node, Mapping):
         name = node if isinstance(node, str) and node in registry else min(registry)
@@ -40,8 +40,7 @@ def mapping_faults(
         return
     for name, options in node.items():
         if (component := registry.find_name(name)) != name:
-            more = "" if registry.refusal(name) else hint
-            yield registry.unknown(name).at(f"{path}.{name}").with_fix(more)
+            yield registry.unknown(name, hint).at(f"{path}.{name}")
         if component is not None and not isinstance(options, Mapping):
             yield Fault(
                 f"{path}.{name}",

@@ -1,10 +1,9 @@
 """Range checks of options and phrases for fault messages, shared by all components."""
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from functools import wraps
 from math import isqrt
 from operator import ge, gt, le, lt
@@ -121,11 +120,6 @@ def not_empty(options: Options, **fixes: str) -> Faults:
             yield Fault(name, "must not be empty", got=format_value(value), fix=fix)
 
 
-# Similar words: share of equal letters, and of those with this many equal letters at the start.
-MIN_SHARE = 0.66
-MIN_START, MIN_SHARE_OF_START = 3, 0.5
-
-
 def suggestion(word: object, known: Iterable[str], of: str = "Known") -> str:
     """Returns the fix for an unknown word: 'Did you mean 'a'? Known: a, b.'"""
     known = list(known)
@@ -139,39 +133,15 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Returns the known word that a user most probably means, or None. A synonym takes precedence.
-
-    Similar words start with the same letters (`eps`, epsilon), or are equal in most letters and
-    begin with the same one or have the same words (kv_heads, `num_kv_heads`). Words that only share
-    letters, such as gpt and ngpt, are not similar.
+    """Returns the known word that a user most probably means, or None: a synonym, else the most
+    similar one with the same first letter. Others, such as ngpt for gpt, only share letters.
     """
     known = list(known)
     if (synonym := SYNONYMS.get(word.lower())) in known:
         return synonym
-    found = {name: _similarity(word, name) for name in known}
-    best = max(known, key=found.__getitem__, default=None)
-    return best if best is not None and found[best] else None
-
-
-def _similarity(word: str, name: str) -> float:
-    """Returns the share of equal letters of two words that are similar, else 0."""
-    part, _, rest = word.partition("/")
-    if rest and name.startswith(f"{part}/"):  # val/los, val/loss
-        word, name = rest, name.removeprefix(f"{part}/")
-    words, names = ([w for w in re.split(r"[\W_]", text.lower()) if w] for text in (word, name))
-    typed, letters = "".join(words), "".join(names)
-    if not typed or not letters:
-        return float(word == name)
-    share = SequenceMatcher(None, typed, letters).ratio()
-    few, many = sorted((words, names), key=len)
-    is_similar = (
-        (typed[:MIN_START] == letters[:MIN_START] and share > MIN_SHARE_OF_START)
-        or (
-            typed[0] == letters[0] and (share >= MIN_SHARE or {*typed} == {*letters})
-        )  # swapped, doubled letters
-        or (share >= MIN_SHARE and {*few} <= {*many})
-    )
-    return share if is_similar else 0.0
+    similar = {name.lower(): name for name in known if name[:1].lower() == word[:1].lower()}
+    close = get_close_matches(word.lower(), similar, n=1)
+    return similar[close[0]] if close else None
 
 
 def alternatives(values: Iterable[Any]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from xformer_kit.registry.fault import Fault, format_value
-from xformer_kit.registry.messages import alternatives, did_you_mean, nearest
+from xformer_kit.registry.messages import alternatives, did_you_mean
 from xformer_kit.registry.other_libraries import CORPUS_OF_SUFFIX, OTHER_OPTIONS, WITHOUT_OPTION
 from xformer_kit.text.command_lines import for_shell, override_text
 
@@ -23,29 +23,20 @@ def unknown_option(
 
     elsewhere: option of another component or node -> its config paths. value: the option's value.
     """
-    options, elsewhere = list(dict.fromkeys(options)), elsewhere or {}
-    of_node = f"{path}.{key}".strip(".")
+    of_node, options = f"{path}.{key}".strip("."), list(dict.fromkeys(options))
     if path and (fault := other_option(of_node, value)):
         return fault
-    usual = OTHER_OPTIONS.get(key, "").partition("=")[0]
-    word = usual.rpartition(".")[2]  # our name of the option, if another library has it
-    own = f"{path}.{word}".strip(".")
-    places = [own] if word in options else elsewhere.get(word, [])
-    # an option that this config does not have is proposed with the component that has it
-    is_ours = key in elsewhere or any("=" in place for place in places)
-    ours = usual if usual in places else next(iter(places), usual)
-    if not is_ours and (fault := other_option(key, value, ours)):
+    places = (elsewhere or {}).get(key, [])
+    word = OTHER_OPTIONS.get(key, "").partition("=")[0].rpartition(".")[2]
+    ours = f"{path}.{word}" if path and word in options else ""
+    if not places and (fault := other_option(key, value, ours)):
         return replace(fault, path=of_node)
     has = f"It has: {', '.join(options)}." if options else "It has no options."
-    if key in elsewhere:
-        places, is_choice = elsewhere[key], any("=" in place for place in elsewhere[key])
-        known = alternatives(places if is_choice else [with_value(p, value) for p in places])
+    if places:
+        known = alternatives(with_value(place, value) for place in places)
         fix = f"{has} Try {known}." if path else f"Try {known}."
     elif hint := did_you_mean(key, options):
         fix = f"{hint}{has}"
-    elif close := nearest(word if word in elsewhere else key, elsewhere):
-        option = "" if kind == "settings" else f"'{close}' of "
-        fix = f"Did you mean {option}{alternatives(elsewhere[close])}? {has}"
     else:
         fix = f"{has} Leave it out."
     rule = f"{kind} '{name}' has no option '{key}'"

@@ -322,8 +322,10 @@ class Registry(Node):
             **chosen,
         )
 
-    def unknown(self, name: object) -> Fault:
-        """Returns the fault of an unknown name; its path is that of the node."""
+    def unknown(self, name: object, own_file: str = "") -> Fault:
+        """Returns the fault of an unknown name; its path is that of the node. own_file: a sentence
+        on a component of the user's own, if no name is similar.
+        """
         if (fault := self.refusal(name)) is not None:
             return fault
         own = self.find_name(name)
@@ -332,11 +334,8 @@ class Registry(Node):
         near = own or self._similar(str(name))
         meant = f"Did you mean '{near}'? " if near else ""
         fix = f"{meant}Known: {', '.join(sorted(self))}."
-        return Fault("", f"no {self.kind} is called {format_value(name)}", fix=fix)
-
-    def has_similar(self, name: object) -> bool:
-        """Whether `unknown` has more than the list of all names."""
-        return bool(self.refusal(name) or self.find_name(name) or self._similar(str(name)))
+        fault = Fault("", f"no {self.kind} is called {format_value(name)}", fix=fix)
+        return fault if near else fault.with_fix(own_file)
 
     def refusal(self, name: object) -> Fault | None:
         """Returns the fault of one of `refused_names`, in any spelling; None for another name."""

@@ -212,7 +212,7 @@ def test_what_a_resumed_run_is_answered_with_has_the_file_of_its_callbacks(confi
 def test_an_unknown_component_beside_given_files_is_in_none_of_them(mine):
     with pytest.raises(ConfigError) as error:
         preflight([f"components=[{mine}]", "position=qqqq"])
-    assert str(error.value).endswith("The files in components register none of this name.")
+    assert str(error.value).endswith("its file: components=[my_position.py].")
 
 
 @pytest.mark.parametrize("others", [["mine", "at"], ["at", "mine"]])

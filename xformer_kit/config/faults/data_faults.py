@@ -80,14 +80,6 @@ def corpora_with(forms: tuple[str, ...]) -> list[str]:
     ]
 
 
-def first_ready_corpus(forms: tuple[str, ...]) -> str:
-    """Returns the first corpus with examples of these forms that needs no file, package or
-    option.
-    """
-    choices = (choice.removeprefix("data=") for choice in corpora_with(forms))
-    return next(name for name in choices if not any(CORPORA.faults(name, "data", Context())))
-
-
 def unread_key_faults(config: Node) -> Faults:
     """Yields the faults of keys that the run of a valid config does not read."""
     data = config["data"]

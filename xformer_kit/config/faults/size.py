@@ -2,16 +2,15 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xformer_kit.extra import EXTRAS
 from xformer_kit.plan import depths
 from xformer_kit.registry import ConfigError, Fault, Faults, Node, config_error
 
 # The memory is computed only if an option of a component is above this, or the layers are many.
 LARGE_OPTION = 10_000
-MAX_BUILT_LAYERS = 100  # a model of more layers is not built to be counted, but extrapolated
+MANY_LAYERS = 100
 VALUE_BYTES = 4  # of a value in fp32
 BYTES = 16  # of a parameter in training: weight, gradient, and two averages of AdamW, in fp32
 PRECISION_FACTORS = {
@@ -23,7 +22,7 @@ PRECISION_FACTORS = {
 MAX_SIZE = 10**8
 MAX_PARAMETERS = 10**15  # parameters of a model that is described without its memory
 NO_SIZES = ("seed", "theta")  # numbers that set no size
-COMPONENTS = ("model", "attn", "ffn", "position", "norm", "placement")
+COMPONENTS = ("model", "attn", "ffn", "position", "norm", "placement", "extra")
 
 
 def memory_faults(config: Node, training: bool = True) -> Faults:
@@ -36,7 +35,11 @@ def memory_faults(config: Node, training: bool = True) -> Faults:
     memory, device = _memory(trainer)
     factor = PRECISION_FACTORS.get(trainer.get("precision"), 1)
     parameter_bytes = BYTES * factor if training else VALUE_BYTES
-    needed = parameter_bytes * parameters(config) + VALUE_BYTES * _over_layers(config, _buffers)
+    model = _on_meta(config)
+    needed = math.inf
+    if model is not None:
+        buffers = sum(buffer.numel() for buffer in model.buffers())
+        needed = parameter_bytes * _count(model) + VALUE_BYTES * buffers
     if needed <= memory:
         return
     known = math.isfinite(needed)
@@ -55,8 +58,7 @@ def ensure_countable(config: Node) -> None:
     more than MAX_PARAMETERS. Called before a model is built on the meta device.
     """
     data = {key: config["data"].get(key) for key in ("seq_len", "batch_size", "batch_tokens")}
-    nodes = {name: config[name] for name in COMPONENTS} | {"data": data}
-    sizes = [pair for name, node in nodes.items() for pair in _sizes(node, name)]
+    sizes = [*_sizes(config), *_sizes(data, "data")]
     if faults := [
         Fault(path, f"must be at most {MAX_SIZE:,}, or no machine holds the model", size)
         for path, size in sizes
@@ -73,90 +75,39 @@ def ensure_countable(config: Node) -> None:
 
 
 def parameters(config: Node) -> float:
-    """Returns the number of parameters of the model, without allocating them: extrapolated from
-    fewer layers if there are very many, inf if a size exceeds 64 bits. A vocabulary that is not
-    known yet counts as one token.
+    """Returns the number of parameters of the model, without allocating them; inf if a size exceeds
+    64 bits. A vocabulary that is not known yet counts as one token.
     """
-    return _over_layers(config, _parameters)
+    model = _on_meta(config)
+    return math.inf if model is None else _count(model)
 
 
-def _over_layers(config: Node, count: Callable[[Any], int]) -> float:
-    """Returns count(model), extrapolated linearly from fewer layers if there are very many."""
-    config = _unshared(config)
-    layers = max(_layers(config).values())
-    if layers <= MAX_BUILT_LAYERS:
-        return _count(config, count)
-    few, more = (
-        _count(_cut(config, cap), count) for cap in (MAX_BUILT_LAYERS // 10, MAX_BUILT_LAYERS // 5)
-    )
-    return more + (more - few) / (MAX_BUILT_LAYERS // 10) * (layers - MAX_BUILT_LAYERS // 5)
+def _count(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _parameters(model: Any) -> int:
-    return sum(p.numel() for p in model.parameters())
-
-
-def _buffers(model: Any) -> int:
-    return sum(b.numel() for b in model.buffers())
-
-
-def _unshared(config: Node) -> dict[str, Any]:
-    """Returns the config with each stack cut to its layers with weights of their own."""
-    model = {**config["model"], "unique_layers": None}
-    for name, layers in depths(config).items():
-        stack = model[name] or {}
-        own = stack.get("unique_layers") or config["model"]["unique_layers"] or layers
-        if own < layers:
-            model[name] = {**stack, "layers": own, "unique_layers": None}
-    return {**config, "model": model}
-
-
-def _count(config: Node, count: Callable[[Any], int]) -> float:
-    """Returns count(model) of the model on the meta device; inf if a size exceeds 64 bits."""
+def _on_meta(config: Node) -> Any:
+    """Returns the model on the meta device; None if a size exceeds 64 bits."""
     import torch
 
     from xformer_kit.model.build import build_model
 
     try:
         with torch.device("meta"):
-            return count(build_model(config, config["model"].get("vocab_size") or 1))
+            return build_model(config, config["model"].get("vocab_size") or 1)
     # torch's counts have 64 bits; empty() has a TypeError
     except (RuntimeError, OverflowError, MemoryError, TypeError):
-        return math.inf
+        return None
 
 
-def _layers(config: Node) -> dict[str, int]:
-    """Returns {config path: number of layers} of the model and of stacks with their own number, and
-    {config path: value} of integers of extras that add blocks.
+def _sizes(node: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    """Yields (path, value) of each number that sets a size, in a node or in the config's nodes of
+    the model: integers, and ffn.expand.
     """
-    model = config["model"]
-    found = {"model.layers": model["layers"], **dict(_sizes(_with_blocks(config), "extra"))}
-    for name in depths(config):
-        if layers := (model[name] or {}).get("layers"):
-            found[f"model.{name}.layers"] = layers
-    return found
-
-
-def _with_blocks(config: Node) -> dict[str, Node]:
-    """Returns the extras that add blocks."""
-    extras = (config.get("extra") or {}).items()
-    return {name: node for name, node in extras if EXTRAS[name].overrides("add_blocks")}
-
-
-def _cut(config: Node, cap: int) -> dict[str, Any]:
-    """Returns the config with at most `cap` layers."""
-    model = {**config["model"], "layers": min(config["model"]["layers"], cap)}
-    extra = {**(config.get("extra") or {})}
-    for name, node in _with_blocks(config).items():
-        extra[name] = {key: min(x, cap) if type(x) is int else x for key, x in node.items()}
-    for name, layers in depths(config).items():
-        model[name] = {**(model[name] or {}), "layers": min(layers, cap)}
-    return {**config, "model": model, "extra": extra}
-
-
-def _sizes(node: Any, path: str) -> Iterator[tuple[str, float]]:
-    """Yields (path, value) of each number in a node that sets a size: integers, and ffn.expand."""
-    if isinstance(node, Mapping):
+    if not path:
+        for name in COMPONENTS:
+            yield from _sizes(node.get(name), name)
+    elif isinstance(node, Mapping):
         for key, value in node.items():
             if key not in NO_SIZES:
                 yield from _sizes(value, f"{path}.{key}")
@@ -164,28 +115,27 @@ def _sizes(node: Any, path: str) -> Iterator[tuple[str, float]]:
         yield path, node
 
 
+def _large(config: Node) -> dict[str, float]:
+    """Returns {path: size} of the unusual sizes of a config; those of extras may be blocks."""
+    return {
+        path: size
+        for path, size in _sizes(config)
+        if size
+        > (MANY_LAYERS if path.endswith(".layers") or path.startswith("extra.") else LARGE_OPTION)
+    }
+
+
 def _may_be_large(config: Node) -> bool:
     """Whether a size is unusual, so that counting the parameters is worth its time."""
-    model = config["model"]
-    sizes = [size for name in COMPONENTS for _, size in _sizes(config[name], name)]
-    layers = max(_layers(config).values())
-    return (
-        max(*sizes, config["data"]["seq_len"]) > LARGE_OPTION
-        or layers > MAX_BUILT_LAYERS
-        or layers * model["dim"] ** 2 > LARGE_OPTION**2
-    )
+    layers, dim = max(depths(config).values()), config["model"]["dim"]
+    is_long = config["data"]["seq_len"] > LARGE_OPTION
+    return bool(_large(config)) or is_long or layers * dim**2 > LARGE_OPTION**2
 
 
 def _largest(config: Node) -> str:
     """Returns the largest sizes as overrides of a command line."""
-    layers = _layers(config)
-    sizes = layers | dict(pair for name in COMPONENTS for pair in _sizes(config[name], name))
-    large = [
-        path
-        for path, size in sizes.items()
-        if size > (MAX_BUILT_LAYERS if path in layers else LARGE_OPTION)
-    ]
-    return ", ".join(f"{path}={sizes[path]}" for path in large or ("model.dim", "model.layers"))
+    model = {f"model.{key}": config["model"][key] for key in ("dim", "layers")}
+    return ", ".join(f"{path}={size}" for path, size in (_large(config) or model).items())
 
 
 def _memory(trainer: Node) -> tuple[float, str]:

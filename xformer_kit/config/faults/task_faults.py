@@ -1,9 +1,7 @@
 """Checks of a config's task: whether it can train the model and learn from the corpus."""
 
 from xformer_kit.config.faults.data_faults import (
-    first_ready_corpus,
     form_faults,
-    form_of,
     labelled_corpus,
 )
 from xformer_kit.config.faults.result_names import RESERVED
@@ -48,7 +46,7 @@ def task_faults(config: Node) -> Faults:
     if stacks not in objective.needs:
         models = [f"model={'_'.join(needed)}" for needed in objective.needs]
         tasks = [
-            _task_choice(name, data)
+            f"task={name}"
             for name, other in OBJECTIVES.items()
             if stacks in other.needs and not other.own_data
         ]
@@ -60,15 +58,6 @@ def task_faults(config: Node) -> Faults:
             fix=f"Choose {alternatives(fixes)}.",
         )
     yield from form_faults(task, objective.reads, data)
-
-
-def _task_choice(task: str, data: Node) -> str:
-    """Returns the override that chooses a task; with one that chooses a corpus if the task cannot
-    learn from the present one.
-    """
-    forms = OBJECTIVES[task].reads
-    corpus = "" if form_of(data) in forms else f" data={first_ready_corpus(forms)}"
-    return f"task={task}{corpus}"
 
 
 def extra_prediction_faults(config: Node) -> Faults:

@@ -33,7 +33,6 @@ from xformer_kit.config.saved.identity import config_yaml
 from xformer_kit.config.saved.run_directories import runs_below
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 
-MAX_SHOWN = 80  # characters of a directory in a message
 DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir")
 SWEEPER_PARAMS = "hydra.sweeper.params."
 
@@ -55,7 +54,6 @@ def preflight(argv: list[str]) -> CommandLine:
         help=flags.help,
     )
     faults += flag_faults(flags)
-    faults += _mode_faults(flags.multirun, overrides)
     names_sweeper = any(o.key_or_group == "hydra/sweeper" for o in overrides)
     refused = {id(o): fault for o in overrides if (fault := _refused(o, names_sweeper))}
     faults += [*refused.values(), *_swept_instruction_faults(overrides)]
@@ -105,8 +103,6 @@ def _check_jobs(
     labels = [_label(job, overrides) for job in jobs]
     for job, label, each in zip(jobs, labels, composed, strict=True):
         faults += _job_faults(job, f"[job {label}]" if len(jobs) > 1 else "", each.faults, twice)
-    if not faults:
-        faults += _equal_jobs(labels, [str(each.config) for each in composed])
     words = [words_of_job(hydra_word(session, o) for o in job) for job in jobs]
     line.checked = dict(zip(words, (each.config for each in composed), strict=True))
     line.composed = composed[0].hydra if whole else None
@@ -157,15 +153,11 @@ def _refused(override: Override, names_sweeper: bool) -> Fault | None:
     Hydra's own sweeper; names_sweeper: whether the line names another.
     """
     key, value = override.key_or_group, None
+    if f"{key}.".startswith(SWEEPER_PARAMS) and not names_sweeper:
+        rule = "the choices of a sweep are overrides of the line"
+        return Fault(key, rule, got=override.input_line, fix="Try -m KEY=1,2.")
     if not (override.is_delete() or override.is_sweep_override()):
         value = override.value()
-    if f"{key}.".startswith(SWEEPER_PARAMS) and not names_sweeper:
-        option = f"{key}.".removeprefix(SWEEPER_PARAMS).strip(".") or "KEY"
-        text = str(override.input_line).partition("=")[2].strip("'\"")
-        choices = value if isinstance(value, dict) else {option: text}
-        line = " ".join(f"{name}={values}" for name, values in choices.items())
-        rule = "the choices of a sweep are overrides of the line"
-        return Fault(key, rule, got=override.input_line, fix=f"Try -m {line}.")
     return next(filter(None, map(named_code, (key, *(path for path, _ in flat(value, key))))), None)
 
 
@@ -179,31 +171,20 @@ def _directory_faults(overrides: list[Override], config_dir: str | None) -> Faul
             value = str(o.value() or "")
             reason = why_not_created(value.split("${")[0] or ".") if value else "it is empty"
             if reason:
-                name = value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}..."
-                got = f"'{name}' ({reason})"
-                yield Fault(o.key_or_group, "must name a directory that can be made", got=got)
-            elif o.key_or_group == "hydra.sweep.dir" and not names_subdir:
-                yield from _sweep_faults(value)
-
-
-def _sweep_faults(directory: str) -> Faults:
-    """Yields the fault of a sweep's directory in which jobs have numbers already."""
-    if any(run.name.isdecimal() for run in runs_below(Path(directory))):
-        rule = "holds a sweep already, which stays as it is"
-        yield Fault("hydra.sweep.dir", rule, got=directory, fix="Name another directory.")
+                rule = "must name a directory that can be made"
+                yield Fault(o.key_or_group, rule, got=f"'{value}' ({reason})")
+            elif (
+                o.key_or_group == "hydra.sweep.dir"
+                and not names_subdir
+                and any(run.name.isdecimal() for run in runs_below(Path(value)))
+            ):
+                rule = "holds a sweep already, which stays as it is"
+                yield Fault(o.key_or_group, rule, got=value, fix="Name another directory.")
 
 
 def _sets_multirun(overrides: list[Override]) -> bool:
     modes = (str(o.value()) for o in overrides if o.key_or_group == "hydra.mode")
     return any(mode.endswith("MULTIRUN") for mode in modes)
-
-
-def _mode_faults(multirun: bool, overrides: list[Override]) -> Faults:
-    """Yields the fault of a mode that contradicts the flag of a sweep."""
-    for o in overrides:
-        if multirun and o.key_or_group == "hydra.mode" and not _sets_multirun([o]):
-            rule = "contradicts -m, which starts a sweep"
-            yield Fault("hydra.mode", rule, got=o.input_line, fix="Leave one of them out.")
 
 
 def _jobs(overrides: list[Override], faults: list[Fault]) -> Iterator[list[Override]]:
@@ -241,17 +222,6 @@ def _job_faults(job: list[Override], label: str, found: list[Fault], twice: set[
         path = f"{fault.path}."
         if not any(path.startswith((f"{key}.", "config.")) for key in twice):
             yield fault.with_fix(label)
-
-
-def _equal_jobs(labels: list[str], configs: list[str]) -> Faults:
-    """Yields the fault of a sweep in which two jobs have the same config, with the first two."""
-    first: dict[str, str] = {}  # config -> label of a job
-    for label, config in zip(labels, configs, strict=True):
-        if config in first:
-            got = f"[{first[config]}] and [{label}]"
-            yield Fault("-m", "has jobs with the same config", got, "Leave one of them out.")
-            return
-        first[config] = label
 
 
 def _label(job: list[Override], overrides: list[Override]) -> str:

@@ -28,7 +28,6 @@ from xformer_kit.config.line.overrides import (
     single_values,
     sweep_faults,
 )
-from xformer_kit.config.line.task_defaults import with_file_hint
 from xformer_kit.config.options.groups import GROUPS
 from xformer_kit.config.saved.init_from_source import source_faults
 from xformer_kit.registry import ConfigError, Fault, config_error
@@ -87,51 +86,27 @@ def compose_checked(
 
     here: whether the run takes place on this machine, which is then checked; None: not checked.
     line_faults: faults of the command line; if one of them is an unknown choice, which was left
-    out, only options are checked, because a default is in its place. Of an unknown choice in whose
-    place is the component that is proposed, only the options that the line sets are checked.
+    out, only options are checked, because a default is in its place.
     whole: whether `hydra` of the result has Hydra's own node.
     """
-    composed = _compose_checked(session, overrides, data, here, line_faults, whole)
-    keys = {o.key_or_group for o in overrides}
-    # Options of the line that could not be read; their defaults are in their place.
-    unread = {fault.path.partition("=")[0].strip() for fault in line_faults} - keys
-    faults = [fault for fault in composed.faults if fault.path not in unread]
-    guessed = {fault.path for fault in line_faults} & GROUPS.keys() & keys
-    if faults and guessed:
-        others = [o for o in overrides if o.key_or_group.partition(".")[0] not in guessed]
-        other_faults = [fault for fault in line_faults if fault.path not in guessed]
-        kept = _compose_checked(session, others, data, here, other_faults).faults
-        kept += [
-            f for f in faults if f.path in keys and f.path.partition(".")[0] in guessed - {f.path}
-        ]
-        faults = [fault for fault in faults if fault in kept]
-    return composed._replace(faults=faults)
-
-
-def _compose_checked(
-    session: HydraSession,
-    overrides: Sequence[Override],
-    data: bool,
-    here: bool | None,
-    line_faults: Sequence[Fault],
-    whole: bool = False,
-) -> Composed:
     try:
         config, composed = compose_overrides(session, overrides, whole)
     except ConfigError as error:
         return Composed({}, list(error.faults))
-    left_out = {*GROUPS, "model", "experiment"} - {o.key_or_group for o in overrides}
-    unknown = any(fault.path in left_out for fault in line_faults)
+    keys, at_fault = {o.key_or_group for o in overrides}, {fault.path for fault in line_faults}
+    unknown = not at_fault.isdisjoint({*GROUPS, "model", "experiment"} - keys)
     sources = [] if here is None else [*source_faults(config)]
     if faults := check(config, data, composition=not unknown):
-        faults = [*with_file_hint(session, overrides, config, faults), *sources]
+        faults += sources
     elif unknown:
         faults = sources
     else:
         faults = [*unused_overrides(config, overridden_keys(overrides))]
         if here is not None:
             faults += [*unknown_metric_faults(config), *sources, *run_faults(config, here)]
-    return Composed(config, faults, composed)
+    # Options of the line that could not be read; their defaults are in their place.
+    unread = {path.partition("=")[0].strip() for path in at_fault} - keys
+    return Composed(config, [fault for fault in faults if fault.path not in unread], composed)
 
 
 def compose_overrides(

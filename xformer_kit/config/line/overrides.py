@@ -20,22 +20,16 @@ from xformer_kit.config.line.config_files import (
     store_files,
 )
 from xformer_kit.config.line.normalised import INSTRUCTIONS
-from xformer_kit.config.line.repeated_keys import repeated_keys
-from xformer_kit.config.line.spaced_words import KEY, joined_words
+from xformer_kit.config.line.repeated_keys import repeated_key
 from xformer_kit.config.line.task_defaults import task_defaults
-from xformer_kit.config.line.unknown_choices import NOT_REGISTERED, UNREAD, unknown_choice
-from xformer_kit.config.options.groups import GROUPS, OWN_FILE, registry_at
+from xformer_kit.config.line.unknown_choices import unknown_choice
+from xformer_kit.config.options.groups import GROUPS, registry_at
 from xformer_kit.config.options.logger_options import LOGGERS
 from xformer_kit.config.options.user_components import import_components
 from xformer_kit.config.saved.difference import as_literal
 from xformer_kit.config.saved.run_directories import named_run
-from xformer_kit.registry import (
-    ConfigError,
-    Fault,
-    Faults,
-    config_error,
-    contradictions,
-)
+from xformer_kit.registry import ConfigError, Fault, Faults, contradictions, format_value
+from xformer_kit.registry.messages import first_line
 from xformer_kit.text.command_lines import for_shell, quoted, unescaped
 
 REQUIRED_GROUPS = (*GROUPS, "model", "trainer")  # every run has a choice of each
@@ -43,8 +37,11 @@ NAME_OF_GROUP = rf"^\+*({'|'.join(GROUPS)})\.name="
 PLAIN = re.compile(
     r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_][\w./-]*"
 )  # Hydra parses it as this text
+KEY = r"[+~]*[A-Za-z_][\w./@]*"
 NO_TEXT = r"$|[\[{'\"]|\w+\(|.*\$\{"  # a value that is meant as a list, a sweep, ...
-LONG_NUMBER = r"\d{4301}"
+# ValueError: a number of more than 4,300 digits
+UNREADABLE = (HydraException, ValueError)
+MAX_SHOWN = 80  # characters of a word in a message
 RUN = rf"(resume|init_from\.run)=({PLAIN.pattern})"
 
 
@@ -59,9 +56,6 @@ def expand(words: Iterable[str]) -> list[str]:
     """
     parser, expanded = OverridesParser.create(), []
     for word in words:
-        if re.search(LONG_NUMBER, word):
-            rule = "holds a number of more than 4,300 digits, which cannot be read"
-            raise config_error(f"{word[:40]}...", rule, fix="Give a shorter one.")
         word = re.sub(r"^init_from=(?!\{)", "init_from.run=", word)
         if found := re.fullmatch(RUN, word):
             word = f"{found[1]}={value_text(named_run(found[2]))}"
@@ -79,15 +73,11 @@ def _expand_mapping(parser: OverridesParser, word: str) -> list[str]:
     other word unchanged.
     """
     group, _, value = word.lstrip("+").partition("=")
-    if (
-        group not in REQUIRED_GROUPS
-        or not value.lstrip().startswith("{")
-        or any(repeated_keys(word))
-    ):
+    if group not in REQUIRED_GROUPS or not value.lstrip().startswith("{"):
         return [word]
     try:
         override = parser.parse_override(word)
-    except HydraException:  # reported when all words are read
+    except UNREADABLE:  # reported when all words are read
         return [word]
     node = None if override.is_sweep_override() else override.value()
     if not isinstance(node, dict) or not all(isinstance(key, str) for key in node):
@@ -113,9 +103,7 @@ def _by_name(parser: OverridesParser, word: str) -> str:
     """Returns `attn.gate=head` as `attn.gate.name=head`, also for the names of a sweep."""
     key, _, text = word.lstrip("+").partition("=")
     registry = registry_at(key) if key not in GROUPS else None
-    if any(repeated_keys(word)):
-        return word
-    with suppress(HydraException):
+    with suppress(*UNREADABLE):
         override = parser.parse_override(word)
         if registry is None or override.is_delete():
             return word
@@ -143,70 +131,38 @@ def parse(
 
     The user's own components, of the line or of its files, are imported first. The defaults of the
     task are added before the overrides of the line. An override with an unknown choice is a fault
-    and left out, with its options; so is one with a mapping that has a key twice. A component
-    chosen by another of its names is a fault too, but it is replaced by its own name and keeps its
-    options.
+    and left out, with its options; so is one with a mapping that has a key twice.
     """
     parser, overrides = OverridesParser.create(), list[Override]()
-    words, faults = joined_words(expand(words))
-    with_repeated_keys: list[Override] = []
-    for word in words:
+    words = list(words)
+    repeats = {word: fault for word in words if (fault := repeated_key(word))}
+    faults = list(repeats.values())
+    for word in expand(word for word in words if word not in repeats):
         try:
-            parsed = parse_word(word)
-        except HydraException as error:
-            rule, fix = _syntax_fix(parser, word, str(error))
-            faults.append(Fault(word, f"cannot be read as key=value{rule}", fix=fix))
-            continue
-        key_faults = list(repeated_keys(word))
-        faults += key_faults
-        (with_repeated_keys if key_faults else overrides).extend(parsed)
+            overrides += parse_word(word)
+        except UNREADABLE as error:
+            faults.append(_unreadable(parser, word, error))
     overrides = parser.parse_overrides(brought_components(overrides, config_dir)) + overrides
-    own_file = _import_components(overrides, faults)
+    try:
+        import_components(as_list(instructions(overrides).get("components")), GROUPS.values())
+    except ConfigError as error:
+        faults += error.faults
     faults += contradicted_names(overrides)
     file_faults = store_files(overrides, config_dir)
     session = open_session(config_dir, primary)
     known = list[Override]()
-    left_out = tuple(f"{o.key_or_group}." for o in with_repeated_keys)
+    left_out: tuple[str, ...] = ()
     for given in overrides:
-        override = _added_choice(given) or listed(session, given)
-        if isinstance(override, Fault):
-            faults.append(override)
-            left_out += (f"{given.key_or_group}.",)
-        elif fault := file_faults.get(override.key_or_group) or choice_fault(
-            session, override, own_file
-        ):
-            faults.append(fault)
-            if renamed := _with_own_names(parser, override):
-                known.append(renamed)
-            else:
-                left_out += (f"{override.key_or_group}.",)
-        else:
+        override = found = listed(session, given)
+        if isinstance(override, Override):
             known.append(override)
-    known = parser.parse_overrides(task_defaults(session, known)) + known
+            found = file_faults.get(given.key_or_group) or choice_fault(session, override)
+        if isinstance(found, Fault):
+            faults.append(found)
+            left_out += (f"{given.key_or_group}.",)
     known = [o for o in known if not f"{o.key_or_group}.".startswith(left_out)]
+    known = parser.parse_overrides(task_defaults(session, known)) + known
     return session, known, faults
-
-
-def _added_choice(override: Override) -> Fault | None:
-    """Returns the fault of a choice with a + in front, of a group that has one."""
-    key, name = override.key_or_group, str(override.input_line).partition("=")[2]
-    added = override.is_add() or override.is_force_add()
-    if not added or key not in (*GROUPS, "model", "trainer") or name.startswith("{"):
-        return None
-    return Fault(key, "has a choice, and + adds another", got=name, fix=f"Try {key}={name}.")
-
-
-def _import_components(overrides: list[Override], faults: list[Fault]) -> str:
-    """Imports the user's own components and appends the faults of their files. Returns the sentence
-    on a component of the user's own, for the fault of an unknown one.
-    """
-    files = as_list(instructions(overrides).get("components"))
-    try:
-        import_components(files, GROUPS.values())
-    except ConfigError as error:
-        faults += error.faults
-        return UNREAD
-    return NOT_REGISTERED if files else OWN_FILE
 
 
 def contradicted_names(overrides: list[Override]) -> list[Fault]:
@@ -224,78 +180,50 @@ def contradicted_names(overrides: list[Override]) -> list[Fault]:
     return faults
 
 
-def _with_own_names(parser: OverridesParser, override: Override) -> Override | None:
-    """Returns a choice of components by other names as a choice by their own names; None for
-    anything else.
+def _unreadable(parser: OverridesParser, word: str, error: Exception) -> Fault:
+    """Returns the fault of a word that Hydra's grammar does not match; its fix is the word with
+    quotes around its text, if that can be parsed.
     """
-    registry = GROUPS.get(override.key_or_group)
-    if registry is None or override.is_delete():
-        return None
-    names = [registry.find_name(value) for value in _values(override)]
-    if None in names:
-        return None
-    return parser.parse_override(f"{override.get_key_element()}={','.join(names)}")
-
-
-def _syntax_fix(parser: OverridesParser, word: str, error: str) -> tuple[str, str]:
-    """Returns (reason, fix) for a word that Hydra's grammar does not match: the fix is the word
-    without spaces around the first =, with every later = escaped (as in a study's labels and
-    claims), or with quotes around its text, if that can be parsed; else a hint.
-    """
-    inside = re.fullmatch(r"(['\"])(.*)\1", word)
-    key, sign, value = (inside[2] if inside else word).partition("=")
-    escaped = re.sub(r"(?<!\\)=", r"\=", value)
-    fixes = {
-        f"{key.strip()}{sign}{value.strip()}": ": leave out the spaces around its =",
-        f"{key}{sign}{escaped}": ": Hydra reads an = within a value as \\=",
-    }
-    if KEY.fullmatch(key) and not re.match(NO_TEXT, value):
-        fixes[f"{key}={quoted(value)}"] = ": Hydra reads such a text in quotes"
-    for text, rule in fixes.items():
-        with suppress(HydraException):
-            parser.parse_overrides([text])
-            return f"{rule}: {for_shell(text)}", ""
+    key, sign, value = word.partition("=")
+    rule, fix = "cannot be read as key=value", "Quote what the shell or Hydra treats specially."
     if not sign and key.endswith((".yaml", ".yml")):
-        return "", f"Try {for_shell(f'experiment={key}')}, or {for_shell(f'study={key}')}."
-    if not sign and ":" in key:
-        return "", f"Try {for_shell(key.replace(':', '=', 1))}."
-    if not sign:
-        return "", f"Give it a value: {key}=VALUE."
-    first_line = " ".join(error.split("\n")[0].split())
-    reason = "" if word in first_line else f": {first_line}"  # it may only repeat the word
-    return reason, "Quote what the shell or Hydra treats specially."
+        fix = f"Try {for_shell(f'experiment={key}')}, or {for_shell(f'study={key}')}."
+    elif not sign:
+        fix = f"Give it a value, without spaces around the =: {key}=VALUE."
+    else:
+        reason = first_line(str(error))
+        rule += "" if word in reason else f": {reason}"  # it may only repeat the word
+        if re.fullmatch(KEY, key) and not re.match(NO_TEXT, value):
+            with suppress(*UNREADABLE):
+                parser.parse_overrides([text := f"{key}={quoted(value)}"])
+                fix = f"Hydra reads such a text in quotes: {for_shell(text)}."
+    return Fault(word if len(word) <= MAX_SHOWN else f"{word[:MAX_SHOWN]}...", rule, fix=fix)
 
 
-def choice_fault(
-    session: HydraSession, override: Override, own_file: str = OWN_FILE
-) -> Fault | None:
+def choice_fault(session: HydraSession, override: Override) -> Fault | None:
     """Returns the fault of an override with an unknown choice of a group; None if the choice is
-    known, or the key is no group. own_file: see `unknown_choice`.
+    known, or the key is no group.
     """
     group = override.key_or_group
     if not group:
         return Fault(override.input_line, "must be key=value")
     if group == SWEEPS:
-        path = os.path.join(os.path.relpath(conf_dir()), group, "bayes.yaml")
-        return Fault(
-            group,
-            "its files are for W&B, not for a run",
-            fix=f"Try: wandb sweep {for_shell(path)}",
-        )
+        fix = f"Try wandb sweep {for_shell(os.path.relpath(conf_dir()))}/{SWEEPS}/FILE."
+        return Fault(group, "its files are for W&B, not for a run", fix=fix)
     if group.startswith("hydra") or not session.is_group(group):
         return None
     if override.is_delete():
-        fix = f"Try {group}=none." if "none" in session.choices(group) else ""
         rule = "a run needs one; it cannot be taken out"
-        return Fault(group, rule, fix=fix) if group in REQUIRED_GROUPS else None
-    names, values = [*session.choices(group), *config_files(override)], _values(override)
-    if group in REQUIRED_GROUPS and (fault := _not_one_name(group, names, values)):
-        return fault
-    for value in values:
-        for name in value if isinstance(value, list) else [value]:
+        return Fault(group, rule, fix="Name another.") if group in REQUIRED_GROUPS else None
+    names = [*session.choices(group), *config_files(override)]
+    for value in _values(override):
+        several = isinstance(value, list) and (group == "logger" or group not in REQUIRED_GROUPS)
+        if group in REQUIRED_GROUPS and not (isinstance(value, str) or (several and value)):
+            known = ", ".join(sorted(GROUPS.get(group, names)))
+            return Fault(group, "must be a name", format_value(value), f"Known: {known}.")
+        for name in value if several else [value]:
             if name is not None and str(name) not in names:
-                swept = override.is_sweep_override()
-                return unknown_choice(group, str(name), names, swept, own_file)
+                return unknown_choice(group, str(name), names)
     return None
 
 
@@ -306,30 +234,6 @@ def _values(override: Override) -> list[Any]:
     texts = (text.strip("'\"") for text in override.sweep_string_iterator())
     values = zip(override.sweep_iterator(), texts, strict=True)
     return [value if isinstance(value, list) else text for value, text in values]
-
-
-def _not_one_name(group: str, names: list[str], values: list[Any]) -> Fault | None:
-    """Returns the fault of null, or of a list, as the choice of a group that every run needs; None
-    for a single name, and for a list of loggers.
-    """
-    if values == [None]:
-        known = ", ".join(sorted(GROUPS.get(group, names)))
-        return Fault(group, f"must name one of {known}", got="null")
-    for value in values:
-        if group == "logger" and isinstance(value, list) and value:
-            if repeats := sorted({str(name) for name in value if value.count(name) > 1}):
-                return Fault(group, f"names {' and '.join(repeats)} more than once", got=value)
-        elif isinstance(value, list):
-            sweep = ",".join(map(str, value)) or "NAME"
-            if group == "logger":
-                return Fault(group, "must name at least one", got=value, fix="Try none.")
-            return Fault(
-                group,
-                "takes one name",
-                got=value,
-                fix=f"Choose one, or run each of them: -m {group}={sweep}.",
-            )
-    return None
 
 
 def instructions(overrides: list[Override]) -> dict[str, Any]:
@@ -361,12 +265,8 @@ def sweep_faults(overrides: Iterable[Override], fix: str = "Put -m before the ov
     """Yields the fault of each sweep in a command line of a single run."""
     for o in overrides:
         if o.is_sweep_override():
-            text = str(o.input_line).partition("=")[2]
-            is_text = o.is_choice_sweep() and all(isinstance(v, str) for v in o.sweep_iterator())
-            of_text = is_text and o.key_or_group not in REQUIRED_GROUPS
-            form = f": {for_shell(f'{o.key_or_group}={quoted(text)}')}" if of_text else ""
             rule = "several values are a sweep"
-            yield Fault(o.key_or_group, rule, o.input_line, f"{fix}, or quote a text{form}.")
+            yield Fault(o.key_or_group, rule, o.input_line, f"{fix}, or quote a text with commas.")
 
 
 def single_values(overrides: Iterable[Override]) -> list[Override]:

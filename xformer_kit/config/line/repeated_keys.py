@@ -1,5 +1,6 @@
 """Check for repeated keys in a mapping of an override: Hydra's parser would keep the last one."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,32 +8,29 @@ from antlr4 import CommonTokenStream, InputStream  # the runtime of Hydra's gram
 from hydra.grammar.gen.OverrideLexer import OverrideLexer
 from hydra.grammar.gen.OverrideParser import OverrideParser
 
-from xformer_kit.registry import Fault, Faults
+from xformer_kit.registry import Fault
 
 
-def repeated_keys(word: str) -> Faults:
-    """Yields a fault per repeated key; none for a word that Hydra's grammar does not match."""
+def repeated_key(word: str) -> Fault | None:
+    """Returns the fault of the first key that a mapping of a word has more than once; None if there
+    is none, or Hydra's grammar does not match the word.
+    """
     if "{" not in word:
-        return
+        return None
     lexer = OverrideLexer(InputStream(word))
     parser = OverrideParser(CommonTokenStream(lexer))
     for recognizer in (lexer, parser):
         recognizer.removeErrorListeners()  # they print
-    key = word.lstrip("+~").partition("=")[0]
-    for path in _repeated(parser.override(), key):
-        yield Fault(path, "is given more than once", got=word, fix="Keep one of them.")
+    for mapping in _mappings(parser.override()):
+        keys = Counter(pair.dictKey().getText().strip() for pair in mapping.dictKeyValuePair())
+        if repeated := [key for key, count in keys.items() if count > 1]:
+            path, rule = word.lstrip("+~").partition("=")[0], "is given more than once"
+            return Fault(path, f"the key {repeated[0]} {rule}", word, "Keep one of them.")
+    return None
 
 
-def _repeated(tree: Any, path: str) -> Iterator[str]:
-    """Yields the config path of each key that a mapping in a syntax tree has more than once."""
+def _mappings(tree: Any) -> Iterator[Any]:
     if isinstance(tree, OverrideParser.DictContainerContext):
-        keys = [pair.dictKey().getText().strip() for pair in tree.dictKeyValuePair()]
-        yield from (f"{path}.{key}" for key in dict.fromkeys(keys) if keys.count(key) > 1)
-        for key, pair in zip(keys, tree.dictKeyValuePair(), strict=True):
-            yield from _repeated(pair.element(), f"{path}.{key}")
-    elif isinstance(tree, OverrideParser.ListContainerContext):
-        for i, item in enumerate(tree.element()):
-            yield from _repeated(item, f"{path}[{i}]")
-    else:
-        for child in getattr(tree, "children", None) or ():
-            yield from _repeated(child, path)
+        yield tree
+    for child in getattr(tree, "children", None) or ():
+        yield from _mappings(child)

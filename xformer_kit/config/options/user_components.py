@@ -61,11 +61,6 @@ def import_components(
     return hashes
 
 
-def is_imported(file: Path) -> bool:
-    """Whether the components of a file were imported."""
-    return file.resolve() in _loaded
-
-
 def _installed() -> tuple[EntryPoint, ...]:
     """Returns the entry points of installed packages. Reading them takes a third of the time of
     composing, so they are cached until a directory of packages changes.
