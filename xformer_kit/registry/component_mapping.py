@@ -39,14 +39,13 @@ def mapping_faults(
         )
         return
     for name, options in node.items():
-        if (component := registry.find_name(name)) != name:
+        if name not in registry:
             yield registry.unknown(name, hint).at(f"{path}.{name}")
-        if component is not None and not isinstance(options, Mapping):
+        elif isinstance(options, Mapping):
+            yield from registry.faults({"name": name, **options}, f"{path}.{name}", context)
+        else:
             yield Fault(
                 f"{path}.{name}",
                 "must be a mapping of options, {} where there are none",
                 got=format_value(options),
             )
-        elif component is not None:
-            node = {"name": component} | dict(options)
-            yield from registry.faults(node, f"{path}.{name}", context)

@@ -8,7 +8,6 @@ import textwrap
 import tokenize
 from collections.abc import Mapping
 from functools import cache
-from itertools import count, pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -69,16 +68,17 @@ def _meanings(component: Any) -> dict[str, str]:
     found = _described(inspect.getdoc(component) or "")
     try:
         source = textwrap.dedent(inspect.getsource(component))
-        tree = ast.parse(source)
-        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-    except (OSError, TypeError, SyntaxError, tokenize.TokenError):
+        nodes = list(ast.walk(ast.parse(source)))
+    except (OSError, TypeError, SyntaxError):
         return found
-    comments = _comments(tokens)
-    for node in ast.walk(tree):
+    comments = _comments(source)
+    for node in nodes:
         if isinstance(node, ast.arguments):
-            found |= _first_comments(_spans(node), comments)
+            found |= _of_parameters(node, comments)
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found |= _first_comments({node.target.id: (node.lineno, node.end_lineno)}, comments)
+            lines = range(node.lineno, (node.end_lineno or 0) + 1)
+            if text := next((comments[line] for line in lines if line in comments), ""):
+                found[node.target.id] = text
     return found
 
 
@@ -98,45 +98,34 @@ def _described(doc: str) -> dict[str, str]:
     return found
 
 
-def _comments(tokens: list[tokenize.TokenInfo]) -> dict[int, str]:
-    """Returns {line: comment}: the comment after the code, else the comment lines directly above
-    it.
-    """
-    every = [token for token in tokens if token.type == tokenize.COMMENT]
-    own = {t.start[0]: t.string.lstrip("# ") for t in every if not t.line[: t.start[1]].strip()}
+def _comments(source: str) -> dict[int, str]:
+    """Returns {line of code: comment after it, else the comment lines above it}."""
     found: dict[int, str] = {}
-    for line in sorted(own):
-        if line - 1 not in own:
-            last = next(end for end in count(line) if end + 1 not in own)
-            found[last + 1] = " ".join(own[at] for at in range(line, last + 1))
-    after = [token for token in every if token.start[0] not in own]
-    return found | {
-        token.start[0]: re.sub(r"^type: ignore\S*[ #]*", "", token.string.lstrip("# "))
-        for token in after
-    }
+    above: list[str] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        line, column = token.start
+        if token.type == tokenize.COMMENT and token.line[:column].strip():
+            found[line] = re.sub(r"^type: ignore\S*[ #]*", "", token.string.lstrip("# "))
+        elif token.type == tokenize.COMMENT:
+            above.append(token.string.lstrip("# "))
+        elif token.string.strip() or not token.line.strip():  # code, or an empty line
+            if above and token.string.strip():
+                found[line] = " ".join(above)
+            above = []
+    return found
 
 
-def _spans(signature: ast.arguments) -> dict[str, tuple[int, int]]:
-    """Returns {parameter: (first line, last line)}, up to the next parameter: a default may span
-    several lines.
+def _of_parameters(signature: ast.arguments, comments: Mapping[int, str]) -> dict[str, str]:
+    """Returns {parameter: first comment on its lines}, which end before the next parameter: a
+    default may span several lines.
     """
     every = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs]
-    ends = [default.end_lineno for default in signature.kw_defaults if default is not None]
-    last = max([*(arg.end_lineno for arg in every), *ends], default=0)
-    following = {arg.arg: after.lineno - 1 for arg, after in pairwise(every)}
-    on_line = {arg.lineno: arg for arg in every}  # the last of several on one line
-    return {
-        arg.arg: (arg.lineno, max(arg.lineno, following.get(arg.arg, last)))
-        for arg in on_line.values()
-    }
-
-
-def _first_comments(
-    spans: Mapping[str, tuple[int, int]], comments: Mapping[int, str]
-) -> dict[str, str]:
-    """Returns {name: first comment on its lines}."""
-    found = {
-        name: [comments[at] for at in range(a, b + 1) if at in comments]
-        for name, (a, b) in spans.items()
-    }
-    return {name: texts[0] for name, texts in found.items() if texts}
+    last = max(
+        [node.end_lineno or 0 for node in (*every, *signature.kw_defaults) if node], default=0
+    )
+    found: dict[str, str] = {}
+    for line, text in sorted(comments.items()):
+        before = [arg.arg for arg in every if arg.lineno <= line <= last]
+        if before:
+            found.setdefault(before[-1], text)
+    return found

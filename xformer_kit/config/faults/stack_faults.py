@@ -1,6 +1,5 @@
 """Checks of a stack: its differences from the shared components, its variants and their layouts."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +42,7 @@ def stack_faults(config: Node, stack: Any, path: str, context: Context) -> Fault
         return
     variants = stack.get("variants") or {}
     if isinstance(variants, Mapping):
-        yield from _layer_order_faults(config, stack, ["base", *filter(is_name, variants)], path)
+        yield from _layer_order_faults(config, stack, ["base", *variants], path)
     else:
         variants = {}  # reported as a fault of its type
     yield from _Differences(config, (stack,), path, context).faults()
@@ -76,7 +75,7 @@ def _variant_faults(
 ) -> Faults:
     """Yields the faults of a variant: of its name, its keys and its differences."""
     variant_path = f"{path}.variants.{name}"
-    if not is_name(name):
+    if not isinstance(name, str) or not name.isprintable() or not name:
         yield Fault(
             f"{path}.variants",
             "a variant's name must be a text of printable characters",
@@ -92,29 +91,9 @@ def _variant_faults(
         allowed = (*KINDS, "layout", "cross")
         for key in variant or {}:
             if key not in allowed:
-                paths = component_option_paths(config, variant_path)
                 place = (variant_path, "settings", "variant")
-                yield unknown_option(*place, key, allowed, paths, variant[key])
+                yield unknown_option(*place, key, allowed, value=variant[key])
         yield from _Differences(config, (stack, variant or {}), variant_path, context).faults()
-
-
-def component_option_paths(config: Node, path: str) -> dict[str, list[str]]:
-    """Returns {option of the shared components: config paths at which the stack or variant at
-    `path` sets its own}.
-    """
-    paths: dict[str, list[str]] = {}
-    for kind in KINDS:
-        for option in _merged(config, kind, ()) or ():
-            paths.setdefault(option, []).append(f"{path}.{kind}.{option}")
-    paths.pop("name", None)
-    return paths
-
-
-def is_name(name: Any) -> bool:
-    """Whether the value can name a variant: a string that is not empty, of printable characters. A
-    lone surrogate, for example, can neither be saved nor printed.
-    """
-    return isinstance(name, str) and bool(name) and name.isprintable()
 
 
 @dataclass(frozen=True)
@@ -130,11 +109,9 @@ class _Differences:
         """Yields the faults of the last differences, which apply on top of the earlier ones."""
         node = self.nodes[-1]
         for kind in KINDS:
-            if kind in node:
-                base = _merged(self.config, kind, self.nodes[:-1])
-                yield from _difference_faults(
-                    kind, base, node[kind], f"{self.path}.{kind}", self.context
-                )
+            differences = [each.get(kind) for each in self.nodes]
+            base = self.config.get(kind)
+            yield from _faults_of_last(kind, base, differences, f"{self.path}.{kind}", self.context)
         # The type of a stack's `cross` is checked with its settings.
         cross = len(self.nodes) > 1 or isinstance(node.get("cross"), (str, Mapping))
         if cross and node.get("cross"):
@@ -199,17 +176,12 @@ class _Differences:
                 got = format_value(last[other])
                 yield Fault(f"{path}.{other}", "is of whole layers", got, fix)
         for other in (kind, *WITH_SUBLAYER[kind]):
-            cross_default = CROSS_DEFAULTS.get(other) if sublayer == "cross" else None
-            base = cross_default or _merged(self.config, other, self.nodes)
-            for difference in earlier:
-                base = _merge_if_valid(other, base, difference.get(other), self.context)
-            if last.get(other) is not None:
-                is_own = other == kind
-                other_keys = (*WITH_SUBLAYER[kind], MULTIPLIER) if is_own and in_layout else ()
-                other_path = path if is_own else f"{path}.{other}"
-                yield from _difference_faults(
-                    other, base, last[other], other_path, self.context, other_keys
-                )
+            base, of_stack = self.config.get(other), [node.get(other) for node in self.nodes]
+            if sublayer == "cross" and other in CROSS_DEFAULTS:
+                base, of_stack = CROSS_DEFAULTS[other], []
+            of_sublayer = [difference.get(other) for difference in (*earlier, last)]
+            at = path if other == kind else f"{path}.{other}"
+            yield from _faults_of_last(other, base, of_stack + of_sublayer, at, self.context)
 
 
 def split_by_kind(difference: Any, kind: str) -> dict[str, Any]:
@@ -235,55 +207,32 @@ def _multiplier_faults(value: Any, in_layout: bool, path: str, context: Context)
         yield from (fault.at(path) for fault in range_faults)
 
 
-def _merged(config: Node, kind: str, differences: tuple[Node, ...]) -> Node | None:
-    """Returns the complete node of the shared component with the valid ones of the differences;
-    None if the shared component itself is invalid, which is reported at its own path.
+def _faults_of_last(
+    kind: str, base: Any, differences: list[Any], path: str, context: Context
+) -> Faults:
+    """Yields the faults of the last of several differences from a component, if all before it are
+    valid: their faults are reported at their own paths.
     """
-    base = as_node(config.get(kind))
-    name = KINDS[kind].find_name(base.get("name")) if isinstance(base, Mapping) else None
-    if name is None:
-        return None
-    base = KINDS[kind].complete({**base, "name": name})
+    if differences[-1] is None or any(KINDS[kind].faults(base, path, context)):
+        return
+    faults, node = list[Fault](), KINDS[kind].complete(base)
     for difference in differences:
-        base = _merge_if_valid(kind, base, difference.get(kind), Context())
-    return base
-
-
-def _merge_if_valid(kind: str, base: Any, difference: Any, context: Context) -> Any:
-    """Returns the node with a difference, or the node unchanged if the difference is invalid."""
-    if not base or not difference or any(_difference_faults(kind, base, difference, kind, context)):
-        return base
-    return merge(kind, base, difference)
+        if faults:
+            return
+        if difference is not None:
+            faults = list(_difference_faults(kind, node, difference, path, context))
+            node = node if faults else merge(kind, node, difference)
+    yield from faults
 
 
 def _difference_faults(
-    kind: str,
-    base: Node | None,
-    difference: Any,
-    path: str,
-    context: Context,
-    other_keys: tuple[str, ...] = (),
+    kind: str, base: Node, difference: Any, path: str, context: Context
 ) -> Faults:
-    """Yields the faults of a difference from the complete node `base`; other_keys: keys of the
-    difference that are valid and no options of the component.
-    """
-    if base is None:
-        return
-    if not isinstance(difference, (str, Mapping)) and difference is not None:
+    """Yields the faults of a difference from the complete node `base`."""
+    registry, node = KINDS[kind], as_node(difference)
+    if not isinstance(difference, (str, Mapping)):
         yield Fault(path, "must be a mapping of options or a name", got=format_value(difference))
-        return
-    difference, registry = as_node(difference), KINDS[kind]
-    if (name := difference.get("name", base["name"])) not in registry:
+    elif (name := node.get("name", base["name"])) not in registry:
         yield registry.unknown(name).at(path)
-        if (name := registry.find_name(name)) is None:
-            return
-        difference = {**difference, "name": name}
-    merged = merge(kind, base, difference)
-    faults = list(registry.faults(merged, path, context, other_keys))
-    # Faults of the base are reported at its own path; the values at fault are unknown here.
-    base_faults = set(registry.faults(base, path, context)) if faults else set()
-    if base_faults:
-        paths = (fault.path.removeprefix(f"{path}.") for fault in base_faults)
-        invalid = {re.split(r"[.[]", key)[0] for key in paths} - difference.keys()
-        faults = list(registry.faults(merged, path, context, other_keys, invalid=invalid))
-    yield from (fault for fault in faults if fault not in base_faults)
+    else:
+        yield from registry.faults(merge(kind, base, node), path, context)
