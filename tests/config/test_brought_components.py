@@ -63,16 +63,16 @@ def test_a_missing_file_is_named_with_its_directory(project):
         compose(["experiment=../project/mine.yaml"])
 
 
-def test_the_experiments_of_a_directory_bring_theirs_also_as_a_base(project):
+def test_an_experiment_of_a_directory_brings_its_own(project):
     conf = project / "conf" / "experiment"
     conf.mkdir(parents=True)
     package = "# @package _global_\n"
     (conf / "first.yaml").write_text(f"{package}components: [../../parts/mine.py]\nffn: mine\n")
     (conf / "second.yaml").write_text(f"{package}defaults: [first]\nattn: {{heads: 2}}\n")
-    (conf / "third.yaml").write_text(f"{package}defaults: [/experiment/first]\n")
-    for name in ("first", "second", "third"):
-        line = preflight(["--config-dir", "../project/conf", f"experiment={name}"])
-        assert line.configs[0]["ffn"]["name"] == "mine"
+    line = preflight(["--config-dir", "../project/conf", "experiment=first"])
+    assert line.configs[0]["ffn"]["name"] == "mine"
+    with pytest.raises(ConfigError, match=r"^components: are named by the line, or by the file of"):
+        preflight(["--config-dir", "../project/conf", "experiment=second"])
 
 
 def test_a_sweep_imports_those_of_all_its_files(project):

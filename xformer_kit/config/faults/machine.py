@@ -100,17 +100,18 @@ def _device_faults(trainer: Node) -> Faults:
         rule = f"this machine has no {kind} device that torch can use"
         yield Fault("trainer.accelerator", rule, got=accelerator, fix="Try auto or cpu.")
         return
-    rule = fix = ""
+    if isinstance(devices, list) and kind == "cpu":
+        fix = f"Give a number of processes, such as {len(devices)}."
+        yield Fault("trainer.devices", "a CPU has no indices", got=devices, fix=fix)
+        return
+    needed = 0
     if isinstance(devices, list):
-        if kind == "cpu":
-            rule = "a CPU has no indices"
-            fix = f"Give a number of processes, such as {len(devices)}."
-        elif max(devices) >= available:
-            rule = f"must be indices below {available}, the {kind} devices here"
-    elif str(devices).isdigit() and int(devices) > available > 0:
-        rule = f"must be at most {available}, the {kind} devices here"
-    if rule:
-        yield Fault("trainer.devices", rule, got=devices, fix=fix)
+        needed = max(devices) + 1
+    elif str(devices).isdigit():
+        needed = int(devices)
+    if needed > available > 0:
+        rule = f"must be at most {available}, or indices below it: the {kind} devices here"
+        yield Fault("trainer.devices", rule, got=devices)
 
 
 def _batch_faults(trainer: Node, batch_size: int | None) -> Faults:

@@ -32,7 +32,10 @@ def completion_table() -> CompletionTable:
         if not _is_of_component(key, config)
     }
     registries = {**GROUPS, **MAPPING_GROUPS}
-    options = {group: _options_by_name(registry) for group, registry in registries.items()}
+    options = {
+        group: {name: dict(_options(registry, name)) for name in registry}
+        for group, registry in registries.items()
+    }
     for group, registry in GROUPS.items():  # typed names such as gqa, which are not proposed
         options[group] |= {n: options[group][alias.name] for n, alias in registry.aliases.items()}
     return {
@@ -44,10 +47,6 @@ def completion_table() -> CompletionTable:
         "options": options,
         "settings": settings | {key: [] for key in (*INSTRUCTIONS, "hydra.run.dir")},
     }
-
-
-def _options_by_name(registry: Registry) -> dict[str, Values]:
-    return {name: dict(_options(registry, name)) for name in registry}
 
 
 def _is_of_component(key: str, config: Node) -> bool:

@@ -90,7 +90,7 @@ def brought_components(overrides: Iterable[Override], config_dir: str | None) ->
         return []
     found = dict.fromkeys(
         str(file.parent / user_path(name)) if isinstance(name, str) else str(name)
-        for file, plain in _own_files(overrides, config_dir, bases=True)
+        for file, plain in _own_files(overrides, config_dir)
         if isinstance(plain, dict)
         for name in as_list(plain.get("components"))
     )
@@ -102,35 +102,15 @@ def as_list(components: Any) -> list[Any]:
     return components if isinstance(components, list) else [components] if components else []
 
 
-def _own_files(
-    overrides: Iterable[Override], config_dir: str | None, bases: bool = False
-) -> Iterator[tuple[Path, Any]]:
-    """Yields (file, content) of the user's own files that the line chooses; bases: also of the
-    experiments of `config_dir` on which they are based.
-    """
+def _own_files(overrides: Iterable[Override], config_dir: str | None) -> Iterator[tuple[Path, Any]]:
+    """Yields (file, content) of the user's own files that the line chooses."""
     chosen = [(o.key_or_group, name) for o in overrides for name in _names(o)]
-    for number, (group, name) in enumerate(chosen):
-        is_file = name.endswith(ENDINGS)
-        if (group, name) in chosen[:number] or not (is_file or config_dir):
-            continue
-        file = Path(name) if is_file else Path(str(config_dir), group, f"{name}.yaml")
-        with suppress(OSError, ValueError, yaml.YAMLError):
-            plain = yaml.safe_load(readable(file).read_text(encoding="utf-8"))
-            yield file, plain
-            if bases and isinstance(plain, dict):
-                chosen += _bases(PurePosixPath("/", group, name), plain.get("defaults"))
-
-
-def _bases(own: PurePosixPath, defaults: Any) -> Iterator[tuple[str, str]]:
-    """Yields (group, name) of each experiment in the list of defaults of a file; own: the path of
-    the file's group and name, to which that of an entry is relative.
-    """
-    for entry in as_list(defaults):
-        for key, names in entry.items() if isinstance(entry, dict) else [("", entry)]:
-            for name in as_list(names):
-                path = own.parent / str(key).removeprefix("override ") / str(name)
-                if path.parts[1:2] == ("experiment",):
-                    yield "experiment", "/".join(path.parts[2:])
+    for group, name in dict.fromkeys(chosen):
+        if name.endswith(ENDINGS) or config_dir:
+            is_file = name.endswith(ENDINGS)
+            file = Path(name) if is_file else Path(str(config_dir), group, f"{name}.yaml")
+            with suppress(OSError, ValueError, yaml.YAMLError):
+                yield file, yaml.safe_load(readable(file).read_text(encoding="utf-8"))
 
 
 def config_files(override: Override) -> list[str]:

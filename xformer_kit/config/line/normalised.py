@@ -56,7 +56,7 @@ def own_config(
         plain["model"] = {key: v for key, v in plain["model"].items() if key not in null}
     keys = {o.get_key_element().lstrip("+~") for o in overrides}
     if (files := config.get("components")) and "components" not in keys:
-        rule = "are named by the line, or by the file of an experiment or a study"
+        rule = "are named by the line, or by the file of its experiment or study"
         raise config_error("components", rule, got=files, fix="Try components=[FILE].")
     if "logger" in plain:
         plain["logger"] = resolve_loggers(plain["logger"], keys)

@@ -46,15 +46,14 @@ class _Loader(yaml.SafeLoader):
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = set()
+        keys = set[str]()
         for key, _ in node.value:
-            if (tagged := (key.tag, str(key.value))) in keys:
-                problem = f"the key {key.value} is given more than once; keep one of them"
+            is_text = key.tag.rpartition(":")[2] in ("str", "merge")
+            if not is_text or key.value in keys:
+                problem = "is given more than once" if is_text else "is no text; put it in quotes"
+                problem = f"the key {key.value} {problem}"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            if key.tag.rpartition(":")[2] not in ("str", "merge"):
-                problem = f"the key {key.value} is no text; put it in quotes"
-                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            keys.add(tagged)
+            keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -81,10 +80,8 @@ def read_config(run: str | Path) -> dict[str, Any]:
                 fix="It is not what a run saved.",
             )
         config = parse_config(path.read_text(encoding="utf-8"), path)
-    except OSError as error:
-        raise config_error(path, f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise config_error(path, f"cannot be read as YAML: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise config_error(path, f"cannot be read: {one_line(error)}") from None
     for key in NEEDED:
         if not isinstance(config.get(key), dict):
             got = format_value(config[key]) if key in config else "no such key"
