@@ -89,27 +89,16 @@ NO_ENCODER = (
     " task=masked_language_modeling or model=decoder."
 )
 BESIDE = {
-    "attn=mean model.dropout=3": f"{DROPOUT}\n{MEAN}",
-    "attn=mean attn.dropout=3": f"attn.dropout: must be at least 0 and below 1; got 3.\n{MEAN}",
-    "attn=mean norm.eps=-1": f"norm.eps: must be at least 0; got -1.\n{MEAN}",
-    "attn=mean data.batch_size=0": (
-        f"data.batch_size: must be at least 1 sequence; got 0.\n{MEAN}"
+    "attn=mean optim.lr=-1": f"optim.lr: must be above 0; got -1. Try 1e-3.\n{MEAN}",
+    "mask=full schedule.warmup=-1": f"schedule.warmup: must be at least 0 steps; got -1.\n{FUTURE}",
+    "model=encoder ema.decay=2": (
+        f"ema.decay: must be at least 0 and below 1; got 2.\n{NO_ENCODER}"
     ),
-    "attn=mean extra.token_shift.tokens=0": (
-        f"extra.token_shift.tokens: must be at least 1 token; got 0.\n{MEAN}"
-    ),
-    "attn=laser attn.score=cog attn.dropout=3": (
-        f"attn.dropout: must be at least 0 and below 1; got 3.\n{SIGNED}"
-    ),
-    "mask=full trainer.max_steps=0": f"trainer.max_steps: must be at least 1; got 0.\n{FUTURE}",
-    "mask=full task.label_smoothing=3": (
-        f"task.label_smoothing: must be at least 0 and below 1; got 3.\n{FUTURE}"
-    ),
-    "model=encoder model.dropout=3": f"{DROPOUT}\n{NO_ENCODER}",
+    "attn=laser attn.score=cog lora.rank=0": f"lora.rank: must be at least 1; got 0.\n{SIGNED}",
 }
 
 
-test_faults_of_the_composition_stand_beside_those_of_options = refusals(BESIDE)
+test_faults_of_the_composition_stand_beside_those_of_other_nodes = refusals(BESIDE)
 
 
 UNKNOWN = {
@@ -119,6 +108,7 @@ UNKNOWN = {
         "mask.window: must be at least 1 token; got 0."
     ),
     "attn=mean model.layers=0": "model.layers: must be at least 1; got 0.",
+    "attn=mean model.dropout=3": DROPOUT,
     # Or on what may have been meant.
     "attn=fourier position=rott": (
         "position: no position is called 'rott'. Did you mean 'rotary'? Known: alibi, cope, curves,"

@@ -166,7 +166,7 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
         ),
         (
             f"hydra.run.dir={300 * 'a'}",
-            f"hydra.run.dir: must name a directory that can be made; got '{80 * 'a'}...' (a name"
+            f"hydra.run.dir: must name a directory that can be made; got '{300 * 'a'}' (a name"
             " has at most 255 bytes).",
         ),
         ("=3", "=3: must be key=value."),

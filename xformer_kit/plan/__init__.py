@@ -18,7 +18,7 @@ from xformer_kit.plan.differences import (
     merge,
     merge_sublayer,
 )
-from xformer_kit.plan.from_config import depths, max_len, model_plan, new_plan, stack_plan, stacks
+from xformer_kit.plan.from_config import depths, max_len, model_plan, stack_plan, stacks
 from xformer_kit.plan.layers import layer_order, shared_by
 from xformer_kit.plan.model_plan import EmbeddingPlan, HeadPlan, ModelPlan, StackPlan
 
@@ -50,7 +50,6 @@ __all__ = [
     "merge",
     "merge_sublayer",
     "model_plan",
-    "new_plan",
     "provenance_of",
     "shared_by",
     "stack_plan",

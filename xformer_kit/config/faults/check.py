@@ -16,7 +16,6 @@ from xformer_kit.config.faults.task_faults import (
     metric_faults,
     task_faults,
 )
-from xformer_kit.config.faults.unknown_values import with_unknown
 from xformer_kit.config.options.callbacks import monitored_faults
 from xformer_kit.config.options.groups import GROUPS, MAPPING_GROUPS, OWN_FILE
 from xformer_kit.config.options.logger_options import logger_faults
@@ -26,7 +25,7 @@ from xformer_kit.config.options.trainer_schema import faults as trainer_faults
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.extra import EXTRAS
-from xformer_kit.plan import KINDS, STACKS, ModelPlan, as_node, model_plan, new_plan
+from xformer_kit.plan import KINDS, STACKS, ModelPlan, as_node, model_plan
 from xformer_kit.registry import (
     ConfigError,
     Context,
@@ -34,7 +33,6 @@ from xformer_kit.registry import (
     Faults,
     Node,
     format_value,
-    independent_check,
     mapping_faults,
     other_option,
     unknown_option,
@@ -52,6 +50,9 @@ TOP_KEYS = (
     "lora",
     *MAPPING_GROUPS,
 )
+# Nodes that decide whether a model can be composed: if one of them has a fault, the composition is
+# checked when it is valid. An unknown key at the top may have been meant for any node.
+COMPOSITION = {*KINDS, "task", "model", "data", "extra", "trainer"}
 
 
 def check(
@@ -76,10 +77,12 @@ def plan_and_faults(
     """
     faults = list(dict.fromkeys(_node_faults(config, data)))
     if faults:
-        # An unknown key at the top may have been meant for any node.
-        known = with_unknown(config, faults) if config.keys() <= set(TOP_KEYS) else None
-        more = () if known is None else _faults_of_known_values(known, task)
-        return None, list(dict.fromkeys([*faults, *more]))
+        nodes = {fault.path.partition(".")[0] for fault in faults}
+        if nodes.isdisjoint(COMPOSITION) and nodes <= set(TOP_KEYS):
+            faults += list(_whole_stack_faults(config, task)) or [
+                *plan_faults(config, model_plan(config), task)
+            ]
+        return None, list(dict.fromkeys(faults))
     faults = list(_run_settings_faults(config))
     if preventing := list(_whole_stack_faults(config, task)):
         return None, [*faults, *preventing]
@@ -87,13 +90,6 @@ def plan_and_faults(
     faults += [*_model_settings_faults(config, task), *plan_faults(config, plan, task)]
     faults += [] if faults else [*lora_faults(config), *freezing_faults(config)]
     return plan, list(dict.fromkeys(faults))
-
-
-@independent_check
-def _faults_of_known_values(config: Node, task: bool) -> Faults:
-    """Yields the faults of a composition that do not depend on its unknown values."""
-    faults = list(_whole_stack_faults(config, task))
-    yield from faults or plan_faults(config, new_plan(config), task)
 
 
 def _whole_stack_faults(config: Node, task: bool) -> Faults:

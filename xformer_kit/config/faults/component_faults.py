@@ -19,7 +19,7 @@ from xformer_kit.plan import (
     layout_path,
     provenance_of,
 )
-from xformer_kit.registry import Context, Fault, Faults, independent_check
+from xformer_kit.registry import Context, Fault, Faults
 
 
 class ComponentAt(NamedTuple):
@@ -53,7 +53,6 @@ def _kinds(sub: SublayerPlan) -> list[str]:
     return [kind for kind in KINDS if kind in kinds]
 
 
-@independent_check
 def _refusals(sub: SublayerPlan, kind: str) -> Faults:
     """Yields why a component of a sublayer cannot be composed with the others."""
     name = sub.context.names[kind]
@@ -70,7 +69,6 @@ def path_of(block: BlockPlan, sub: SublayerPlan, kind: str) -> str:
     return layout_path(block, sub) + ("" if kind == sub.kind else f".{kind}")
 
 
-@independent_check
 def block_faults(
     config: Node,
     model: ModelPlan,
@@ -115,7 +113,6 @@ def embedding_faults(block: BlockPlan) -> Faults:
         yield from (fault.at(path) for fault in _refusals(sub, "position"))
 
 
-@independent_check
 def extra_faults(config: Node, model: ModelPlan) -> Faults:
     """Yields the faults of extras that cannot be used in the model."""
     attentions = [
@@ -145,7 +142,6 @@ def extra_faults(config: Node, model: ModelPlan) -> Faults:
             yield from (fault.at(path) for fault in refused)
 
 
-@independent_check
 def _placement_faults(base: BlockPlan, block: BlockPlan) -> Faults:
     """Yields the fault of a block whose residual stream has another form than that of its
     stack.
@@ -171,7 +167,6 @@ def _streams(node: Node) -> str:
     return f"{streams} stream{'s' * (streams > 1)}"
 
 
-@independent_check
 def _embedding_faults(base: BlockPlan, block: BlockPlan, sub: SublayerPlan) -> Faults:
     """Yields the fault of a position that is added to the embeddings, if it is not the stack's."""
     if "embed" not in sub.context.position.enters:
@@ -207,7 +202,6 @@ def _task_faults(
     yield from _law_faults(laws, f"task={node['name']}", block, sub, kinds)
 
 
-@independent_check
 def _law_faults(
     laws: Iterable[str], needed_by: str, block: BlockPlan, sub: SublayerPlan, kinds: Iterable[str]
 ) -> Faults:

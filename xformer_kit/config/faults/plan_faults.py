@@ -10,7 +10,7 @@ from xformer_kit.config.faults.component_faults import (
 from xformer_kit.config.faults.sharing_faults import mixed_variants_faults
 from xformer_kit.config.faults.unused_options import unused_option_faults
 from xformer_kit.plan import ModelPlan, Node, StackPlan
-from xformer_kit.registry import Fault, Faults, independent_check
+from xformer_kit.registry import Fault, Faults
 
 
 def plan_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
@@ -31,7 +31,7 @@ def plan_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
             else:
                 yield from embedding_faults(block)
     yield from extra_faults(config, model)
-    yield from independent_check(unused_option_faults)(config, model.stacks, refused)
+    yield from unused_option_faults(config, model.stacks, refused)
 
 
 def _stack_faults(config: Node, model: ModelPlan, stack: StackPlan) -> Faults:
