@@ -376,7 +376,8 @@ REFUSED = {
     "attn=latent attn.kv_heads=2": (
         "attn.kv_heads: attn 'latent' has no option 'kv_heads'. It has: heads, head_dim,"
         " rope_head_dim, v_head_dim, kv_rank, q_rank, bias, scale, dropout. Try attn=differential,"
-        " multi_head, compositional, cosine, distance, exclusive, laser or persistent_memory."
+        " attn=multi_head, attn=compositional, attn=cosine, attn=distance, attn=exclusive,"
+        " attn=laser or attn=persistent_memory."
     ),
 }
 

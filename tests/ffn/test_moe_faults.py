@@ -22,7 +22,7 @@ FAULTS = {
     "expert={name: moe}": "expert: no expert is called 'moe'. Known: glu, mlp.",
     "expert={name: glu, width: 3}": (
         "expert.width: expert 'glu' has no option 'width'. It has: activation, activated, clamp,"
-        " soft_clamp, offset, bias, inner_norm, scales, dropout. Try ffn.width=3."
+        " soft_clamp, offset, bias, inner_norm, scales, dropout. Leave it out."
     ),
     "expert={name: glu, clamp: -1.0}": (
         "expert.clamp: must be above 0; got -1.0. null clamps nothing."

@@ -162,7 +162,7 @@ def test_a_schedule_travels_to_a_worker(name):
             {"name": "constant", "final": 0.1},
             (
                 "schedule.final: schedule 'constant' has no option 'final'. "
-                "It has: warmup. Try schedule=cosine, linear or wsd."
+                "It has: warmup. Try schedule=cosine, schedule=linear or schedule=wsd."
             ),
         ),
     ],

@@ -248,8 +248,8 @@ def test_false_positive_rate_of_a_direction_is_half_of_alpha():
             {"variant": ["worse"], "is": "worse"},
             [
                 (
-                    "study.claim.expect.variant: no variant is called ['worse']. Did you mean"
-                    " 'worse'? Known: baseline, worse."
+                    "study.claim.expect.variant: no variant is called ['worse']. Known:"
+                    " baseline, worse."
                 )
             ],
         ),

@@ -71,8 +71,9 @@ def with_value(place: str, value: Any) -> str:
     """Returns the override that sets an option to a value; without a value its path. An override
     such as data=text is returned unchanged.
     """
-    typed = place if value is None or "=" in place else f"{place}={override_text(value)}"
-    return for_shell(typed)
+    if "=" in place:
+        return place
+    return for_shell(place if value is None else f"{place}={override_text(value)}")
 
 
 def corpus_of(file: str) -> str:

@@ -4,7 +4,6 @@ saved in checkpoints.
 
 import csv
 import json
-import shlex
 
 import pytest
 from refusals import refused
@@ -198,17 +197,6 @@ def test_a_stop_before_the_first_step_ends_the_run_after_it(config, mine, tmp_pa
     assert json.loads((folder / "summary.json").read_text())["steps"] == 1
 
 
-def test_what_a_resumed_run_is_answered_with_has_the_file_of_its_callbacks(config, mine, tmp_path):
-    file = f"components=[{mine}]"
-    made, run = config(file, "callbacks.mine={}", "trainer.max_steps=2"), tmp_path / "run"
-    assert start_run(made, run, (mine,)) == 0
-    with pytest.raises(ConfigError) as error:
-        preflight([file, f"resume={run}", "optim.lr=0.1"])
-    typed = shlex.split(error.value.faults[0].fix.partition("train.py ")[2].rstrip("."))
-    assert file.replace(mine, f"'{mine}'") in typed or file in typed
-    assert compose(typed)["callbacks"] == made["callbacks"]
-
-
 def test_an_unknown_component_beside_given_files_is_in_none_of_them(mine):
     with pytest.raises(ConfigError) as error:
         preflight([f"components=[{mine}]", "position=qqqq"])
@@ -243,8 +231,7 @@ def test_the_callback_that_ends_a_run_is_named_among_several(config, mine, tmp_p
             "callbacks.mien.every=3",
             (
                 "callbacks.mien: no callback is called 'mien'. Did you mean 'mine'? Known: at,"
-                " early, early_stopping, keep, mine, norms, odd, pictures, plain. One of your own"
-                " needs its file: components=[my_callbacks.py]."
+                " early, early_stopping, keep, mine, norms, odd, pictures, plain."
             ),
         ),
         (

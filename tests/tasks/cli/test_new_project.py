@@ -83,15 +83,14 @@ def test_the_script_can_be_called_from_any_directory(project, monkeypatch, name)
     assert line.components == (f"{name}/components.py",)
 
 
-def test_without_the_script_messages_name_the_files_of_the_project(project):
-    both = "add --config-dir conf and components=[components.py]."
+def test_without_the_script_messages_name_what_its_files_need(project):
     for words, answer in (
-        (["experiment=first"], f"conf/experiment/first.yaml is here: {both}"),
-        (["study=positions"], f"conf/study/positions.yaml is here: {both}"),
-        (["position=slopes"], "components.py has it: add components=[components.py]."),
+        (["experiment=first"], "own is in --config-dir DIR, or experiment=FILE.yaml."),
+        (["study=positions"], "own is in --config-dir DIR, or study=FILE.yaml."),
+        (["position=slopes"], "own needs its file: components=[my_position.py]."),
         (
             ["--config-dir", "conf", "experiment=first"],
-            "components.py has it: add components=[components.py].",
+            "own needs its file: components=[my_position.py].",
         ),
     ):
         with pytest.raises(ConfigError) as error:

@@ -51,7 +51,10 @@ def unknown_choice(group: str, name: str, names: list[str]) -> Fault:
         return Fault(group, rule, fix=f"Try {alternatives(others)}.")
     if registry is not None:
         return unknown_component(group, name)
-    return Fault(group, f"no choice is called '{name}'", fix=_similar(name, names))
+    fault = Fault(group, f"no choice is called '{name}'", fix=_similar(name, names))
+    own = f"One of your own is in --config-dir DIR, or {group}=FILE.yaml."
+    is_file = group in ("experiment", "study") and not nearest(name, names)
+    return fault.with_fix(own) if is_file else fault
 
 
 def unknown_component(group: str, name: str) -> Fault:
