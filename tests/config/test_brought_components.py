@@ -29,9 +29,17 @@ def project(tmp_path, monkeypatch):
     forget_user_components()
 
 
-@pytest.mark.parametrize("entry", ["ffn: mine", "defaults: [override /ffn: mine]"])
-@pytest.mark.parametrize("files", ["[parts/mine.py]", "parts/mine.py", "[{}/parts/mine.py]"])
-@pytest.mark.parametrize("directory", [".", "parts", "../here"])
+ENTRIES = ("ffn: mine", "defaults: [override /ffn: mine]")
+FILES = ("[parts/mine.py]", "parts/mine.py", "[{}/parts/mine.py]")
+# Each directory with each form of the files and each entry.
+PLACES = [
+    (directory, files, ENTRIES[(i + j) % 2])
+    for i, directory in enumerate((".", "parts", "../here"))
+    for j, files in enumerate(FILES)
+]
+
+
+@pytest.mark.parametrize(("directory", "files", "entry"), PLACES)
 def test_a_file_of_components_is_found_from_every_directory(
     project, monkeypatch, directory, files, entry
 ):

@@ -84,22 +84,15 @@ GLOBAL = "# @package _global_\n"
         ["task=masked_language_modeling"],
     ],
 )
-@pytest.mark.parametrize(
-    ("lines", "changed"),
-    [
-        ("model: {dropout: 0.5}\n", {"model.dropout"}),
-        ("optim: {lr: 0.5}\ntrainer: {max_steps: 7}\n", {"optim.lr", "trainer.max_steps"}),
-        ("defaults: [override /norm: layer]\n", {"norm"}),
-        ("seed: 3\n", {"seed"}),
-    ],
-)
-def test_an_experiment_differs_from_the_run_without_it_in_its_own_lines(
-    line, lines, changed, tmp_path
-):
+def test_an_experiment_differs_from_the_run_without_it_in_its_own_lines(line, tmp_path):
     (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "mine.yaml").write_text(GLOBAL + lines)
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        f"{GLOBAL}defaults: [override /norm: layer]\nmodel: {{dropout: 0.5}}\noptim: {{lr: 0.5}}\n"
+        "trainer: {max_steps: 7}\nseed: 3\n"
+    )
     without = compose(line, config_dir=str(tmp_path))
     config = compose([*line, "experiment=mine"], config_dir=str(tmp_path))
+    changed = {"model.dropout", "optim.lr", "trainer.max_steps", "norm", "seed"}
     assert set(_differences(without, config)) == changed
 
 

@@ -87,8 +87,9 @@ def test_any_record_is_read_as_it_was_written(tmp_path_factory, pairs, delimiter
         (
             "jsonl_a",
             '{"source": "a", "target": ' + 5000 * "1" + "}",
-            f"{JSON_RULE}; line 1 of 'DIR/jsonl_a' cannot be read (it has a number of more"
-            " than 4,300 digits). Write it again.",
+            f"{JSON_RULE}; line 1 of 'DIR/jsonl_a' cannot be read (Exceeds the limit (4300 digits)"
+            " for integer string conversion: value has 5000 digits; use"
+            " sys.set_int_max_str_digits() to increase the limit). Write it again.",
         ),
         (
             "jsonl_a",

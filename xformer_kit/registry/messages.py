@@ -1,6 +1,5 @@
 """Range checks of options and phrases for fault messages, shared by all components."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -167,12 +166,8 @@ def first_line(text: str) -> str:
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:
-    """Returns the text of an error on one line, or the name of its type if it has none. That on a
-    number of thousands of digits, with advice to programmers, is replaced.
-    """
+    """Returns the text of an error on one line, or the name of its type if it has none."""
     text = str(getattr(error, "strerror", None) or error)
-    if "sys.set_int_max_str_digits()" in text:
-        text = f"it has a number of more than {sys.get_int_max_str_digits():,} digits"
     return " ".join(text.split())[:limit].rstrip(".") or type(error).__name__
 
 

@@ -4,7 +4,6 @@ components.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache, partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
@@ -167,19 +166,13 @@ def _is_plain(annotation: Any, value: Any) -> bool:
 
 
 def _other_type(annotation: Any, value: Any, path: str, context: "Context") -> Fault:
-    """The fault of a value of another type; the fix is its list, if that fits, or the nearest of
-    the choices.
-    """
+    """The fault of a value of another type; the fix is its list, if that fits."""
     fix = ""
-    for other in (annotation, *get_args(annotation)):
-        if get_origin(other) in (list, tuple) and not any(mismatch(other, [value], path, context)):
+    for kind in (annotation, *get_args(annotation)):
+        if get_origin(kind) in (list, tuple) and not any(mismatch(kind, [value], path, context)):
             fix = f"Try [{value if isinstance(value, str) else format_value(value)}]."
-        if get_origin(other) is Literal and isinstance(value, str) and not fix:
-            close = get_close_matches(value, map(str, get_args(other)), n=1)
-            fix = f"Try {close[0]}." if close else ""
-    return Fault(
-        path, f"must be {type_phrase(type_name(annotation))}", got=format_value(value), fix=fix
-    )
+    rule = f"must be {type_phrase(type_name(annotation))}"
+    return Fault(path, rule, got=format_value(value), fix=fix)
 
 
 def nest(annotation: Any, value: Any) -> Any:

@@ -93,7 +93,6 @@ def _check_jobs(
     whole: bool,
 ) -> None:
     """Sets the config of each job, and with `whole` what Hydra composed; appends their faults."""
-    twice = {fault.path for fault in repeated(overrides)}
     jobs = list(_jobs(overrides, faults)) if line.multirun else [overrides]
     here, line_faults = runs_here(overrides), tuple(faults)
     composed = [
@@ -102,7 +101,11 @@ def _check_jobs(
     ]
     labels = [_label(job, overrides) for job in jobs]
     for job, label, each in zip(jobs, labels, composed, strict=True):
-        faults += _job_faults(job, f"[job {label}]" if len(jobs) > 1 else "", each.faults, twice)
+        if len(jobs) > 1:
+            found = [*contradicted_names(job), *each.faults]
+            faults += [fault.with_fix(f"[job {label}]") for fault in found]
+        else:
+            faults += each.faults
     words = [words_of_job(hydra_word(session, o) for o in job) for job in jobs]
     line.checked = dict(zip(words, (each.config for each in composed), strict=True))
     line.composed = composed[0].hydra if whole else None
@@ -212,16 +215,6 @@ def _jobs(overrides: list[Override], faults: list[Fault]) -> Iterator[list[Overr
         else:
             alternatives.append(parser.parse_overrides(texts))
     return map(list, itertools.product(*alternatives))
-
-
-def _job_faults(job: list[Override], label: str, found: list[Fault], twice: set[str]) -> Faults:
-    """Yields the faults of a job, with its label, except those of choices that are given `twice`;
-    found: those of its config.
-    """
-    for fault in (*contradicted_names(job), *found) if label else found:
-        path = f"{fault.path}."
-        if not any(path.startswith((f"{key}.", "config.")) for key in twice):
-            yield fault.with_fix(label)
 
 
 def _label(job: list[Override], overrides: list[Override]) -> str:
