@@ -41,9 +41,9 @@ ONE_FAULT = {
         " nothing. Choose norm=rms or norm=layer there, or attn.qk_norm=false."
     ),
     "attn=null": (
-        "attn: must name one of compositional, cosine, differential, distance, dot,"
-        " exclusive, fourier, gated_delta, lambda, laser, latent, linear, linformer, mean,"
-        " multi_head, nystrom, orthoformer, performer, persistent_memory, retention; got null."
+        "attn: must be a name; got null. Known: compositional, cosine, differential, distance,"
+        " dot, exclusive, fourier, gated_delta, lambda, laser, latent, linear, linformer, mean,"
+        " multi_head, nystrom, orthoformer, performer, persistent_memory, retention."
     ),
     "position=rotary attn.head_dim=5": (
         "position: rotary turns pairs of channels, so attn.head_dim must be even; got 5. Try"
@@ -77,7 +77,7 @@ ONE_FAULT = {
     "norm.eps=inf": "norm.eps: must be a finite number; got inf. Try 1e-06.",
     "model.embed_scale=0": "model.embed_scale: must be above 0; got 0. Try 1.0 or sqrt_dim.",
     "model.embed_scale=sqrt": (
-        "model.embed_scale: must be a number or sqrt_dim; got 'sqrt'. Try sqrt_dim."
+        "model.embed_scale: must be a number or sqrt_dim; got 'sqrt'. Try 1.0."
     ),
     "model.embed_scale=null": "model.embed_scale: must be a number or sqrt_dim; got null. Try 1.0.",
     "position=sinusoidal position.layout=interleave": (
@@ -89,8 +89,8 @@ ONE_FAULT = {
         "seed: must be at most 9,223,372,036,854,775,807; got 9999999999999999999."
     ),
     "~seed": "seed: is missing; a config needs it. Its default is 0.",
-    "~data": "data: a run needs one; it cannot be taken out.",
-    "model=null": "model: must name one of decoder, encoder, encoder_decoder; got null.",
+    "~data": "data: a run needs one; it cannot be taken out. Name another.",
+    "model=null": ("model: must be a name; got null. Known: decoder, encoder, encoder_decoder."),
     "resume=outputs/x": (
         "resume: is an instruction only of python train.py; got outputs/x. Leave it out."
     ),
@@ -126,7 +126,7 @@ ONE_FAULT = {
     ),
     "mask.window=3": (
         "mask.window: mask 'causal' has no option 'window'. It has no options. Try"
-        " mask=sliding_window or dilated."
+        " mask=sliding_window or mask=dilated."
     ),
     "mask=all_of": (
         "mask.of: mask 'all_of' needs this option. Give it masks, such as [causal, sliding_window]."
@@ -191,7 +191,7 @@ ONE_FAULT = {
     "name=a/b": "name: must be the name of a directory; got 'a/b'.",
     "attn.heads=2,4": (
         "attn.heads: several values are a sweep; got attn.heads=2,4. Compose one after the other,"
-        " or quote a text."
+        " or quote a text with commas."
     ),
     "model.vocab_size=255 tokenizer=bpe": (
         "model.vocab_size: must hold the tokenizer's 256 tokens or more; got 255. null is the"

@@ -68,14 +68,17 @@ SENTENCES = {
     "model.decoder.heads=4": (
         "model.decoder.heads: the config has no such key. It has: layers, unique_layers, pattern,"
         " first, last, variants, layout, cross, attn, mask, position, norm, placement, ffn, kernel."
-        " Try model.decoder.attn.heads=4."
+        " Leave it out."
     ),
     "model.decoder.pattern=[a] model.decoder.variants.a.heads=4": (
         "model.decoder.variants.a.heads: the config has no such key. It has: attn, mask, position,"
-        " norm, placement, ffn, kernel, layout, cross. Try model.decoder.variants.a.attn.heads=4."
+        " norm, placement, ffn, kernel, layout, cross. Leave it out."
     ),
     "model.decoder=null": "model: has no stack. Add one: model.decoder={}.",
-    "model.decoder=[]": "model.decoder: must be a mapping; got []. Try model.decoder={}.",
+    "model.decoder=[]": (
+        "model.decoder: cannot be composed: Error merging override ++model.decoder=[]. Change it,"
+        " or leave it out."
+    ),
     "model.dim=1000000000000000000 attn.heads=3": (
         "attn.heads: must divide model.dim; got 3 and 1000000000000000000. Try 1, 2, 4 or 5, or"
         " set attn.head_dim."

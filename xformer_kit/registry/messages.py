@@ -13,6 +13,7 @@ from xformer_kit.registry.fault import Fault, Faults, format_value
 from xformer_kit.registry.other_libraries import SYNONYMS
 
 Bound = TypeVar("Bound")
+MIN_SHARE = 0.54  # of equal letters in similar words: rotary_embedding, rotary
 
 
 class UnknownValueError(Exception):
@@ -139,7 +140,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     if (synonym := SYNONYMS.get(word.lower())) in known:
         return synonym
     similar = {name.lower(): name for name in known if name[:1].lower() == word[:1].lower()}
-    close = get_close_matches(word.lower(), similar, n=1)
+    close = get_close_matches(word.lower(), similar, n=1, cutoff=MIN_SHARE)
     return similar[close[0]] if close else None
 
 

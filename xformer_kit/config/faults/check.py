@@ -78,7 +78,7 @@ def plan_and_faults(
     faults = list(dict.fromkeys(_node_faults(config, data)))
     if faults:
         nodes = {fault.path.partition(".")[0] for fault in faults}
-        if nodes.isdisjoint(COMPOSITION) and nodes <= set(TOP_KEYS):
+        if nodes.isdisjoint(COMPOSITION) and nodes <= config.keys() & set(TOP_KEYS):
             faults += list(_whole_stack_faults(config, task)) or [
                 *plan_faults(config, model_plan(config), task)
             ]

@@ -218,7 +218,8 @@ def choice_fault(session: HydraSession, override: Override) -> Fault | None:
     names = [*session.choices(group), *config_files(override)]
     for value in _values(override):
         several = isinstance(value, list) and (group == "logger" or group not in REQUIRED_GROUPS)
-        if group in REQUIRED_GROUPS and not (isinstance(value, str) or (several and value)):
+        is_none = value is None or (isinstance(value, list) and not (several and value))
+        if group in REQUIRED_GROUPS and is_none:
             known = ", ".join(sorted(GROUPS.get(group, names)))
             return Fault(group, "must be a name", format_value(value), f"Known: {known}.")
         for name in value if several else [value]:
