@@ -120,9 +120,8 @@ def _of_parameters(signature: ast.arguments, comments: Mapping[int, str]) -> dic
     default may span several lines.
     """
     every = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs]
-    last = max(
-        [node.end_lineno or 0 for node in (*every, *signature.kw_defaults) if node], default=0
-    )
+    defaults = [default.end_lineno for default in signature.kw_defaults if default is not None]
+    last = max(filter(None, [*(arg.end_lineno for arg in every), *defaults]), default=0)
     found: dict[str, str] = {}
     for line, text in sorted(comments.items()):
         before = [arg.arg for arg in every if arg.lineno <= line <= last]
