@@ -44,7 +44,12 @@ def labelled_corpus(data: Node) -> Any:
         or any(faults_with_settings("data", CORPORA, data, Context()))
     ):
         return None
-    own = {"name", *CORPORA.options(name)}
+    return created_corpus(data)
+
+
+def created_corpus(data: Node) -> Any:
+    """Returns the corpus of a valid node `data`, which has other settings, too."""
+    own = {"name", *CORPORA.options(data["name"])}
     return CORPORA.create({key: value for key, value in data.items() if key in own})
 
 

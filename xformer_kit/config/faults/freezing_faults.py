@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 
+from xformer_kit.config.faults.size import meta_model
 from xformer_kit.registry import Fault, Faults, Node
 
 
@@ -13,13 +14,9 @@ def freezing_faults(config: Node) -> Faults:
     patterns, until = model.get("freeze"), model.get("unfreeze_at")
     if not patterns:
         return
-    import torch
-
-    from xformer_kit.model.build import build_model
     from xformer_kit.optim.freezing import Freezing, named_parameters, unmatched
 
-    with torch.device("meta"):
-        built = build_model(config, model.get("vocab_size") or 1)
+    built = meta_model(config)
     names = list(dict.fromkeys(name for name, _ in named_parameters(built)))
     modules = [name for name, _ in built.named_modules() if name]
     for pattern in unmatched(patterns, names):

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from xformer_kit.config.faults.size import meta_model
 from xformer_kit.registry import Fault, Faults, Node, suggestion
 
 
@@ -10,16 +11,12 @@ def lora_faults(config: Node) -> Faults:
     lora = config.get("lora") or {}
     if not lora.get("rank"):
         return
-    import torch
-
-    from xformer_kit.model.build import build_model
     from xformer_kit.model.lora import DEFAULT_MAPS, linear_maps, selects
 
     if config["model"].get("freeze"):
         rule = "cannot be set with lora.rank: only adapters are trained"
         yield Fault("model.freeze", rule, config["model"]["freeze"], "Leave it out.")
-    with torch.device("meta"):
-        model = build_model({**config, "lora": {}}, config["model"].get("vocab_size") or 1)
+    model = meta_model({**config, "lora": {}})
     words = lora.get("of") or DEFAULT_MAPS
     maps = {path: getattr(parent, name) for parent, name, path in linear_maps(model)}
     yield from _unselected(words, maps)

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from xformer_kit.config.faults.data_faults import form_of
+from xformer_kit.config.faults.data_faults import created_corpus, form_of
 from xformer_kit.config.options.callbacks import may_log, monitored_metrics
-from xformer_kit.data.corpus import CORPORA
 from xformer_kit.metrics import KNOWN, METRICS, TEST, TRAIN_LOSS, VAL
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
 from xformer_kit.plan import as_node
@@ -34,8 +33,7 @@ def result_names(config: Node) -> list[str]:
     """
     data, task = config["data"], as_node(config["task"])["name"]
     form, objective = form_of(data), OBJECTIVES[task]
-    own = {"name", *CORPORA.options(data["name"])}
-    corpus = CORPORA.create({key: value for key, value in data.items() if key in own})
+    corpus = created_corpus(data)
     has = {
         "every": True,
         "per_token": objective.loss_unit == PER_TOKEN,

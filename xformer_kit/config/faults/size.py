@@ -86,15 +86,20 @@ def _count(model: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _on_meta(config: Node) -> Any:
-    """Returns the model on the meta device; None if a size exceeds 64 bits."""
+def meta_model(config: Node) -> Any:
+    """Returns the model on the meta device, without values."""
     import torch
 
     from xformer_kit.model.build import build_model
 
+    with torch.device("meta"):
+        return build_model(config, config["model"].get("vocab_size") or 1)
+
+
+def _on_meta(config: Node) -> Any:
+    """Returns the model on the meta device; None if a size exceeds 64 bits."""
     try:
-        with torch.device("meta"):
-            return build_model(config, config["model"].get("vocab_size") or 1)
+        return meta_model(config)
     # torch's counts have 64 bits; empty() has a TypeError
     except (RuntimeError, OverflowError, MemoryError, TypeError):
         return None
