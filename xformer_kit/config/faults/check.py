@@ -76,18 +76,16 @@ def plan_and_faults(
     prevent it.
     """
     faults = list(dict.fromkeys(_node_faults(config, data)))
-    if faults:
-        nodes = {fault.path.partition(".")[0] for fault in faults}
-        if nodes.isdisjoint(COMPOSITION) and nodes <= config.keys() & set(TOP_KEYS):
-            faults += list(_whole_stack_faults(config, task)) or [
-                *plan_faults(config, model_plan(config), task)
-            ]
-        return None, list(dict.fromkeys(faults))
-    faults = list(_run_settings_faults(config))
+    nodes = {fault.path.partition(".")[0] for fault in faults}
+    if not (nodes.isdisjoint(COMPOSITION) and nodes <= config.keys() & set(TOP_KEYS)):
+        return None, faults
+    are_valid = not faults
+    faults += _run_settings_faults(config) if are_valid else ()
     if preventing := list(_whole_stack_faults(config, task)):
         return None, [*faults, *preventing]
     plan = model_plan(config)
-    faults += [*_model_settings_faults(config, task), *plan_faults(config, plan, task)]
+    faults += _model_settings_faults(config, task) if are_valid else ()
+    faults += plan_faults(config, plan, task)
     faults += [] if faults else [*lora_faults(config), *freezing_faults(config)]
     return plan, list(dict.fromkeys(faults))
 
