@@ -135,47 +135,31 @@ def resolve_loggers(node: Any, set_keys: Collection[str]) -> Any:
     if "name" in node and node["name"] not in chosen:
         chosen = [node["name"]]  # set as a value
     replaces = "logger" in set_keys
+    set_on_line = {key.split(".")[1] for key in set_keys if key.startswith("logger.")}
     own = {
         key: options
         for key, options in node.items()
-        if key in LOGGERS and (key in chosen or not replaces or _is_set(key, set_keys))
+        if key in LOGGERS and (key in chosen or not replaces or key in set_on_line)
     }
     names = [
         name for name in dict.fromkeys([*chosen, *own]) if name not in own or own[name] is not None
     ]
     shared = {k: v for k, v in node.items() if k not in LOGGERS and k not in (CHOSEN, "name")}
-    if len(names) == 1:
-        (name,) = names
-        if len(chosen) > 1 and name in LOGGERS:  # the others are null
-            shared = {key: v for key, v in shared.items() if key in option_names(names)}
-        return _one(name, shared, own)
-    nodes = {name: _options(name, shared, own) for name in names}
-    kept = {key.split(".")[1] for key in set_keys if key.startswith("logger.")}
-    left_out = option_names(names) | (option_names(LOGGERS) - kept if replaces else set())
-    return nodes | {key: v for key, v in shared.items() if key not in left_out}
+    nodes = {name: _options(name, shared, own.get(name, {})) for name in names}
+    used = option_names(names) | (option_names(LOGGERS) - set_on_line if replaces else set())
+    unused = {key: value for key, value in shared.items() if key not in used}
+    match list(nodes.items()):
+        case [(name, {**options})]:
+            return {"name": name, **options, **unused}
+    return nodes | unused
 
 
-def _is_set(name: str, set_keys: Collection[str]) -> bool:
-    """Whether the command line sets a logger or one of its options."""
-    return any(f"{key}.".startswith(f"logger.{name}.") for key in set_keys)
-
-
-def _one(name: Any, shared: Node, own: Node) -> Any:
-    """Returns the node of one logger."""
-    options = own.get(name, {})
-    if not isinstance(options, Mapping):
-        return {"name": name, **shared, name: options}
-    defaults = LOGGERS.defaults(name) if name in LOGGERS else {"name": name}
-    return {**defaults, **shared, **options}
-
-
-def _options(name: str, shared: Node, own: Node) -> Any:
-    """Returns the options of one of several loggers."""
-    options = own.get(name, {})
-    if not isinstance(options, Mapping) or name not in LOGGERS:
-        return options
+def _options(name: str, shared: Node, own: Any) -> Any:
+    """Returns the options of a logger: its own, those that are set for all, and defaults."""
+    if not isinstance(own, Mapping) or name not in LOGGERS:
+        return own
     of_all = {key: value for key, value in shared.items() if key in LOGGERS.options(name)}
-    return complete_mapping(LOGGERS, {name: {**of_all, **options}})[name]
+    return complete_mapping(LOGGERS, {name: {**of_all, **own}})[name]
 
 
 def logger_faults(node: Any, context: Context, elsewhere: Any = None) -> Faults:
