@@ -4,7 +4,7 @@ A config may use another name of a component, `position=rope`, `attn=mqa`. Saved
 runs and hashes have the own name, and the options that the other name implies.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -60,17 +60,13 @@ def own_config(
         raise config_error("components", rule, got=files, fix="Try components=[FILE].")
     if "logger" in plain:
         plain["logger"] = resolve_loggers(plain["logger"], keys)
-    for group, option in _replaced_options(plain, keys):
-        del plain[group][option]
-    if faults := [*faults, *named_over(plain, keys)]:
+    for group, registry in GROUPS.items():
+        node = registry.as_node(plain.get(group))  # a file may have attn: linear
+        if isinstance(node, Mapping) and node.get("name") in registry:
+            node = registry.defaults(node["name"]) | _without_left(group, node, keys, faults)
+            plain[group] = with_own_names(registry, node, group, [])
+    if faults:
         raise ConfigError(faults)
-    for group, registry in GROUPS.items():  # a file may name another component without options
-        node = plain.get(group)
-        node = {"name": node} if isinstance(node, str) else node  # attn: linear
-        if isinstance(node, dict) and node.get("name") in registry:
-            plain[group] = with_own_names(
-                registry, registry.defaults(node["name"]) | node, group, []
-            )
     return without_replaced(plain, keys | set(own))
 
 
@@ -157,32 +153,30 @@ def _layout(node: Any, path: str, faults: list[Fault]) -> Any:
     return _block(node, path, faults)
 
 
-def named_over(config: Node, keys: set[str]) -> Iterator[Fault]:
-    """Yields the fault of each group whose file sets only the name of another component, so that
-    the options of the group's choice are left over; keys: those of the command line, which are not
-    examined.
+def _without_left(group: str, node: Node, keys: set[str], faults: list[Fault]) -> dict[str, Any]:
+    """Returns a group's node without the options of an experiment's component that the command line
+    has replaced; keys: those of the line. Appends to `faults` that of a file that sets only the
+    name of another component, so that the options of the group's choice are left over.
     """
-    for group, registry in GROUPS.items():
-        node = config.get(group)
-        if (
-            group in keys
-            or not isinstance(node, Mapping)
-            or (name := node.get("name")) not in registry
-        ):
-            continue
-        settings = SETTINGS.options(group) if group in SETTINGS else {}
-        own = registry.options(name).keys() | settings | {"name"}
-        left = {
-            key: v for key, v in node.items() if key not in own and f"{group}.{key}" not in keys
-        }
-        if left and (chosen := _chosen(registry, left)):
-            yield Fault(
+    registry, name = GROUPS[group], node["name"]
+    settings = SETTINGS.options(group) if group in SETTINGS else {}
+    on_line = {key.split(".")[1] for key in keys if key.startswith(f"{group}.")}
+    own = registry.options(name).keys() | settings | on_line | {"name"}
+    left = {key: value for key, value in node.items() if key not in own}
+    if left and group in keys:
+        every = {option for other in registry for option in registry.options(other)}
+        return {key: value for key, value in node.items() if key not in left.keys() & every}
+    if left and (chosen := _chosen(registry, left)):
+        faults.append(
+            Fault(
                 f"{group}.name",
                 f"is set over the options of '{chosen}'",
                 got=format_value(name),
                 fix=f"Choose it with {group}={name}, in a file with"
                 f" `defaults: [override /{group}: {name}]`.",
             )
+        )
+    return dict(node)
 
 
 def _chosen(registry: Registry, left: Node) -> str | None:
@@ -192,21 +186,3 @@ def _chosen(registry: Registry, left: Node) -> str | None:
         if all(key in defaults and defaults[key] == value for key, value in left.items()):
             return name
     return None
-
-
-def _replaced_options(config: dict[str, Any], keys: set[str]) -> list[tuple[str, str]]:
-    """Returns (group, option) of each option of an experiment's component that the command line has
-    replaced by a component without the option; keys: those of the command line.
-    """
-    replaced = []
-    for group in keys & GROUPS.keys():
-        node, registry = config.get(group), GROUPS[group]
-        if not isinstance(node, dict) or node.get("name") not in registry:
-            continue
-        overridden = {key.split(".")[1] for key in keys if key.startswith(f"{group}.")}
-        own = registry.options(node["name"]).keys() | overridden
-        if not node.keys() - own - {"name"}:
-            continue  # reading the options of all other components takes long
-        every = {option for other in registry for option in registry.options(other)}
-        replaced += [(group, option) for option in node if option in every - own]
-    return replaced
