@@ -123,12 +123,24 @@ def _names(override: Override) -> list[str]:
     is_pattern = isinstance(override.value(), Glob)
     if override.key_or_group not in FILE_GROUPS or override.is_delete() or is_pattern:
         return []
-    if override.is_sweep_override():
-        values: list[Any] = [text.strip("'\"") for text in override.sweep_string_iterator()]
-    else:
-        values = [override.value()]
-    each = [name for value in values for name in (value if isinstance(value, list) else [value])]
-    return [unescaped(name) for name in each if isinstance(name, str)]
+    names = (name for value in values_of(override) for name in as_list(value))
+    return [name for name in names if isinstance(name, str)]
+
+
+def values_of(override: Override) -> list[Any]:
+    """Returns the values of an override: one, or each of a sweep."""
+    if not override.is_sweep_override():
+        return [literal(override.value())]
+    texts = (text.strip("'\"") for text in override.sweep_string_iterator())
+    values = zip(override.sweep_iterator(), texts, strict=True)
+    return [value if isinstance(value, list) else text for value, text in values]
+
+
+def literal(value: Any) -> Any:
+    """Returns a text, or a list of texts, with ${ for \\${."""
+    if isinstance(value, list):
+        return list(map(literal, value))
+    return unescaped(value) if isinstance(value, str) else value
 
 
 def _read(group: str, path: str) -> Any:

@@ -17,7 +17,9 @@ from xformer_kit.config.line.config_files import (
     as_list,
     brought_components,
     config_files,
+    literal,
     store_files,
+    values_of,
 )
 from xformer_kit.config.line.normalised import INSTRUCTIONS
 from xformer_kit.config.line.repeated_keys import repeated_key
@@ -30,7 +32,7 @@ from xformer_kit.config.saved.difference import as_literal
 from xformer_kit.config.saved.run_directories import named_run
 from xformer_kit.registry import ConfigError, Fault, Faults, contradictions, format_value
 from xformer_kit.registry.messages import first_line
-from xformer_kit.text.command_lines import for_shell, quoted, unescaped
+from xformer_kit.text.command_lines import for_shell, quoted
 
 REQUIRED_GROUPS = (*GROUPS, "model", "trainer")  # every run has a choice of each
 NAME_OF_GROUP = rf"^\+*({'|'.join(GROUPS)})\.name="
@@ -216,7 +218,7 @@ def choice_fault(session: HydraSession, override: Override) -> Fault | None:
         rule = "a run needs one; it cannot be taken out"
         return Fault(group, rule, fix="Name another.") if group in REQUIRED_GROUPS else None
     names = [*session.choices(group), *config_files(override)]
-    for value in _values(override):
+    for value in values_of(override):
         several = isinstance(value, list) and (group == "logger" or group not in REQUIRED_GROUPS)
         is_none = value is None or (isinstance(value, list) and not (several and value))
         if group in REQUIRED_GROUPS and is_none:
@@ -228,26 +230,10 @@ def choice_fault(session: HydraSession, override: Override) -> Fault | None:
     return None
 
 
-def _values(override: Override) -> list[Any]:
-    """Returns the values of an override: one, or each of a sweep."""
-    if not override.is_sweep_override():
-        return [_literal(override.value())]
-    texts = (text.strip("'\"") for text in override.sweep_string_iterator())
-    values = zip(override.sweep_iterator(), texts, strict=True)
-    return [value if isinstance(value, list) else text for value, text in values]
-
-
 def instructions(overrides: list[Override]) -> dict[str, Any]:
     """Returns {key: value} of the instructions of a command line, see INSTRUCTIONS."""
     single = (o for o in overrides if not o.is_sweep_override())
-    return {o.key_or_group: _literal(o.value()) for o in single if o.key_or_group in INSTRUCTIONS}
-
-
-def _literal(value: Any) -> Any:
-    """Returns a text, or a list of texts, with ${ for \\${."""
-    if isinstance(value, list):
-        return list(map(_literal, value))
-    return unescaped(value) if isinstance(value, str) else value
+    return {o.key_or_group: literal(o.value()) for o in single if o.key_or_group in INSTRUCTIONS}
 
 
 def overridden_keys(overrides: Iterable[Override]) -> list[str]:
