@@ -292,7 +292,7 @@ REFUSED = {
     ),
     "model.decoder.layout=[{attn:{value_residual:fixed}},ffn]": (
         "model.decoder.layout.attn.value_residual: attn 'multi_head' has no option"
-        f" 'value_residual'. {HAS.rstrip('.')}, mask, position, norm, multiplier. Leave it out."
+        f" 'value_residual'. {HAS} Leave it out."
     ),
     "attn.qk_norm=projection norm=none": (
         "attn.qk_norm: takes the norm of model.decoder, and 'none' does nothing. "
