@@ -270,9 +270,7 @@ REFUSED = {
     "attn.v_head_dim=0": "attn.v_head_dim: must be at least 1 channel; got 0.",
     "attn.clip=0": "attn.clip: must be above 0; got 0. null is no limit.",
     "attn.scale=0": "attn.scale: must be above 0; got 0. null is head_dim^-0.5.",
-    "attn.scale=by_lair": (
-        "attn.scale: must be a number or by_layer or null; got 'by_lair'. Try by_layer."
-    ),
+    "attn.scale=by_lair": ("attn.scale: must be a number or by_layer or null; got 'by_lair'."),
     "attn.bias=[q,x]": (
         "attn.bias: must be true or false or a list of q or k or v or o; got ['q', 'x']. Try false."
     ),
@@ -282,7 +280,8 @@ REFUSED = {
     ),
     "attn.qk_norm.after=true": (
         "attn.qk_norm.after: qk_norm 'none' has no option 'after'. It has no options. Try"
-        " attn.qk_norm=head, each_head, projection, l2 or key."
+        " attn.qk_norm=head, attn.qk_norm=each_head, attn.qk_norm=projection, attn.qk_norm=l2 or"
+        " attn.qk_norm=key."
     ),
     "attn.qk_norm=hed": f"attn.qk_norm: no qk_norm is called 'hed'. Did you mean 'head'? {NORMS}",
     "attn.qk_norm=1": f"attn.qk_norm: must name a qk_norm; got 1. {NORMS}",
