@@ -198,7 +198,7 @@ FAULTS = {
     ),
     "attn=test_linear attn.clip=2.0 position=none": (
         "attn.clip: attn 'test_linear' has no option 'clip'. It has: heads. Try attn=multi_head,"
-        " exclusive, laser or persistent_memory."
+        " attn=exclusive, attn=laser or attn=persistent_memory."
     ),
     "ffn=test_router ffn.chosen=5": "ffn.chosen: must be at most ffn.experts; got 5 and 4. Try 4.",
     "ffn=test_router ffn.exprts=5": (
