@@ -12,7 +12,7 @@ from xformer_kit.plan import stacks
     ("word", "start", "end"),
     [
         ("extra=token_shift", "extra: must map names to options", " or extra.token_shift={}."),
-        ("extra=[unet]", "extra: must be a mapping; got [unet].", " Try extra.NAME={}."),
+        ("extra=[unet]", "extra: cannot be composed: Error merging", " Try extra.NAME={}."),
         ("extra.token_shft={}", "extra.token_shft: no extra is called", ", value_residual."),
         ("extra.unet=3", "extra.unet: must be a mapping of options", "; got 3."),
         ("extra.unet.wai=factor", "extra.unet.wai: extra 'unet' has no option", "It has: way."),

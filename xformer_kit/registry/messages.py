@@ -139,8 +139,10 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     known = list(known)
     if (synonym := SYNONYMS.get(word.lower())) in known:
         return synonym
-    similar = {name.lower(): name for name in known if name[:1].lower() == word[:1].lower()}
-    close = get_close_matches(word.lower(), similar, n=1, cutoff=MIN_SHARE)
+    start = word.rfind("/") + 1  # val/los: of the names that start with val/l
+    first = word[: start + 1].lower()
+    similar = {name.lower()[start:]: name for name in known if name.lower().startswith(first)}
+    close = get_close_matches(word.lower()[start:], similar, n=1, cutoff=MIN_SHARE)
     return similar[close[0]] if close else None
 
 

@@ -50,7 +50,7 @@ from tests.tasks.command_lines import fault, output
         ),
         (
             ["describe", "extra={unet: {}, unet: {}}"],
-            "extra.unet: is given more than once; got extra={unet: {}, unet: {}}. Keep one",
+            "extra: the key unet is given more than once; got extra={unet: {}, unet: {}}.",
         ),
         (["describe", "nowhere"], "nowhere: is no directory."),
         (
