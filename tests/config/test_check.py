@@ -253,15 +253,17 @@ test_one_fault_is_one_sentence = refusals(ONE_FAULT)
 
 
 def test_an_unknown_key_is_answered_with_the_nearest():
-    fault = "modle: the config has no such key. Did you mean 'model'? It has: attn, "
     for word in ("modle.dim=3", "+modle.dim=3", "++modle.dim=3"):
-        (sentence,) = refused(word)
-        assert sentence.startswith(fault)
-    (train, evaluation) = refused("train.max_steps=5 eval.interval=9")
-    assert train.startswith("train: the config has no such key. Did you mean 'trainer'? It has: ")
-    assert evaluation == (
-        "eval.interval: is called trainer.val_every here; got 9. Try trainer.val_every=9."
-    )
+        assert refused(word) == ["modle.dim: the config has no such key. Try model.dim=3."]
+    fault = "modle: the config has no such key. Did you mean 'model'? It has: attn, "
+    (sentence,) = refused("modle.wheels=4 modle.dim=3")  # one of its keys is known nowhere
+    assert sentence.startswith(fault)
+    assert refused("train.max_steps=5 train.max_norm=1 eval.interval=9") == [
+        "train.max_steps: the config has no such key. Try trainer.max_steps=5.",
+        "train.max_norm: is called trainer.gradient_clip_val here; got 1. Try"
+        " trainer.gradient_clip_val=1.",
+        "eval.interval: is called trainer.val_every here; got 9. Try trainer.val_every=9.",
+    ]
 
 
 def test_all_faults_come_at_once():
@@ -272,7 +274,7 @@ def test_all_faults_come_at_once():
         "attn.heads=[1",
         "ffn.width",
         "mask",
-        "modle",
+        "modle.dim",
         "optim.lr",
     ]
 

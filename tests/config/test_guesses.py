@@ -31,7 +31,7 @@ GUESSES = {
     "tags=[a,b]": "Try 'logger.tags=[a,b]'.",
     "ckpt=best": "Try resume=RUN.",
     "train=false": "xformer evaluate RUN evaluates a run.",
-    "train.max_steps=10": "Did you mean 'trainer'?",
+    "train.max_steps=10": "Try trainer.max_steps=10.",
     "optimizer.beta1=0.9": "optim.betas=[0.9,0.95]",
     "scheduler.num_warmup_steps=9": "Try schedule.warmup=9.",
     "logger.mode=offline": "WANDB_MODE=offline in front",

@@ -1,6 +1,7 @@
 """Checks of a whole config: all its faults at once, each with its config path."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -144,13 +145,18 @@ def _node_faults(config: Node, data: bool) -> Faults:
 
 
 def _unknown_key_faults(key: str, value: Any, elsewhere: Mapping[str, list[str]]) -> Faults:
-    """Yields the fault of an unknown key at the top; of a node of another library, such as
-    eval.interval, that of each of its options that has an answer.
+    """Yields the fault of an unknown key at the top. A node whose keys are all known elsewhere,
+    such as train.max_steps, has the fault of each.
     """
-    node = value if isinstance(value, Mapping) else {}
-    of_node = (other_option(f"{key}.{option}", item) for option, item in node.items())
-    known = unknown_option("", "settings", "run", key, sorted(TOP_KEYS), elsewhere, value)
-    yield from list(filter(None, of_node)) or [known]
+    known = partial(unknown_option, "", "settings", "run", elsewhere=elsewhere)
+    node = {} if not isinstance(value, Mapping) or other_option(key, value) else value
+    of_node = {option: other_option(f"{key}.{option}", item) for option, item in node.items()}
+    if node and all(of_node[k] or k in elsewhere or other_option(k) for k in node):
+        for option, item in node.items():
+            fault = of_node[option] or known(option, sorted(TOP_KEYS), value=item)
+            yield replace(fault, path=f"{key}.{option}")
+    else:
+        yield known(key, sorted(TOP_KEYS), value=value)
 
 
 def _stacks_faults(config: Node, context: Context) -> Faults:
