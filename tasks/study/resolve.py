@@ -257,7 +257,8 @@ def _duplicate_faults(all_runs: list[StudyRun]) -> list[Fault]:
         for one, other in pairs
         if one is not other
     )
-    return [Fault("study.factors", rule, fix="Leave one of them out.") for rule in rules]
+    fix = "Leave one of them out; the seed and study.budget.by are set for every variant."
+    return [Fault("study.factors", rule, fix=fix) for rule in rules]
 
 
 @dataclass

@@ -92,17 +92,17 @@ def test_factors_that_a_fraction_does_not_support(factors, reason):
 
 
 @pytest.mark.parametrize(
-    ("count", "resolution", "refused"),
-    [(3, 3, False), (3, 4, True), (4, 4, False), (4, 5, True), (5, 5, False)],
+    ("count", "resolution", "runs"),
+    [(3, 3, 4), (3, 4, 8), (4, 4, 8), (4, 5, 16), (5, 5, 16)],
 )
-def test_a_fraction_that_is_all_combinations_is_refused(count, resolution, refused):
+def test_the_size_of_a_fraction(count, resolution, runs):
     """Box, Hunter and Hunter, 2005, chapter 6: 2^(3-1) is of resolution III, 2^(4-1) of IV, 2^(5-1)
     of V.
     """
     names = "abcde"[:count]
     node = {"baseline": dict.fromkeys(names, 0), "factors": {name: [1] for name in names}}
-    found = messages(faults(node | {"design": {"name": "fractional", "resolution": resolution}}))
-    assert [fault.split(":")[0] for fault in found] == ["study.design.resolution"] * refused, found
+    node |= {"design": {"name": "fractional", "resolution": resolution}}
+    assert not faults(node) and len(levels_of(complete(node, "name"))[1]) == runs
 
 
 def test_a_condition_sets_the_levels_it_requires():

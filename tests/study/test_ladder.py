@@ -130,11 +130,11 @@ def test_on_each_rung_a_budget_is_that_of_the_baseline():
     [
         (
             {"budget": {"match": "tokens"}},
-            "study.budget.by: must not be a key that the ladder sets on every rung; got trainer.",
+            "study.budget.by: sets trainer.max_steps, as the ladder does on every rung.",
         ),
         (
             {"budget": {"match": "params", "by": "model.dim"}},
-            "study.budget.by: must not be a key that the ladder sets on every rung; got model.",
+            "study.budget.by: sets model.dim, as the ladder does on every rung.",
         ),
         (
             {"factors": {"model.dim": [4]}, "baseline": {"model.dim": 8}},

@@ -193,7 +193,7 @@ def test_secondary_metrics_have_intervals_and_no_verdict():
         and "Secondary metrics" in page.text
     )
     rows = [row for row in page.rows if len(row) == 6 and row[0] == "placement=post"]
-    base, mine = (list(results.values(i, "val/perplexity").values()) for i in (0, 1))
+    base, mine = ([one.facts["val/perplexity"] for one in results.outcomes_of(i)] for i in (0, 1))
     test = stats.ttest_rel(mine, base)
     (row,) = (
         row for row in rows_of(csv_files.variants(report)) if row["variant"] == "placement=post"

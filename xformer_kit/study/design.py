@@ -208,16 +208,6 @@ class FractionalDesign(Design):
                 for (name, factor), same in zip(factors.items(), row, strict=True)
             }
 
-    def conflicts(self, node, factors):
-        every = 2 ** len(factors)
-        if len(list(self.choose(factors))) == every:
-            yield Fault(
-                "study.design.resolution",
-                "must leave combinations out",
-                got=f"{self.resolution}, at which {len(factors)} factors need all {every}",
-                fix="Try design=factorial, or a lower resolution.",
-            )
-
     @classmethod
     def check(cls, options: Options, context: Context):
         if options.resolution not in (3, 4, 5):

@@ -15,7 +15,6 @@ from xformer_kit.metrics import VAL_LOSS
 from xformer_kit.registry import ConfigError, Fault, above, independent_check
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
 from xformer_kit.study.metric import metric
-from xformer_kit.study.nodes import Node
 from xformer_kit.text.command_lines import override_text
 
 STEPS_KEY = "trainer.max_steps"  # the key that sets a rung's number of tokens
@@ -57,14 +56,11 @@ class LadderDesign(OneAtATime):
             for name, f in factors.items()
         }
         varied |= {f"study.tune.{key}": {key} for key in node["tune"] or {}}
+        varied["study.budget.by"] = {node["budget"]["by"]}
         for path, keys in varied.items():
             for key in (key for key in own if key in keys):
-                yield Fault(
-                    path,
-                    f"sets {key}, as the ladder does on every rung",
-                    fix="Leave it out of one of them.",
-                )
-        yield from _budget_faults(node["budget"], self.sizes)
+                rule = f"sets {key}, as the ladder does on every rung"
+                yield Fault(path, rule, fix="Leave it out of one of them, or take another key.")
         try:
             higher = metric(node["metric"], node["higher_is_better"]).higher_is_better
         except ConfigError:  # reported where the metric is checked
@@ -114,14 +110,3 @@ def law_axis(multiples: Iterable[float]) -> str | None:
     proportional to parameters, so the law has one axis.
     """
     return "parameters" if len(set(multiples)) == 1 else None
-
-
-def _budget_faults(budget: Node, sizes: Node) -> Iterator[Fault]:
-    """Faults of a budget that is matched by a key that the ladder itself sets."""
-    if budget["by"] in (*sizes, STEPS_KEY):
-        yield Fault(
-            "study.budget.by",
-            "must not be a key that the ladder sets on every rung",
-            got=budget["by"],
-            fix="Match params or flops by another option, such as ffn.width.",
-        )

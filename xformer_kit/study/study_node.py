@@ -33,7 +33,6 @@ from xformer_kit.registry import (
     to_plain,
 )
 from xformer_kit.study import space
-from xformer_kit.study.budget import COST_NAMES
 from xformer_kit.study.design import DESIGNS, baseline, circular_conditions, design_variants
 from xformer_kit.study.factor import Factor, Factors, Levels, label_of, read_factors
 from xformer_kit.study.ladder import LadderDesign  # noqa: F401  (a design in a file of its own)
@@ -116,11 +115,11 @@ def _factor_faults(node: Node) -> list[Fault]:
     if wrong := wrong or list(circular_conditions(factors, baseline_counts=True)):
         return wrong
     checks = [
-        check(settings, factors)
-        for check in (_design_faults, _exclude_faults, _tune_faults, _knob_faults, _seed_faults)
-    ]
-    checks += [
-        check(settings) for check in (_metric_faults, _secondary_metric_faults, _stop_faults)
+        _design_faults(settings, factors),
+        _exclude_faults(settings, factors),
+        _tune_faults(settings),
+        _metric_faults(settings),
+        _stop_faults(settings),
     ]
     return list(chain(*checks))
 
@@ -153,15 +152,6 @@ def result_faults(node: Node, config: Config) -> Iterator[Fault]:
             if name not in known and not (own and name.startswith(VAL)):
                 fix = suggestion(name, known, "It has")
                 yield Fault(f"study.{option}", f"a run has no metric called '{name}'", fix=fix)
-
-
-def _secondary_metric_faults(node: Node) -> Iterator[Fault]:
-    """Metrics of `also` that are reported already."""
-    also = node["also"] or []
-    for i, name in enumerate(also):
-        if name == node["metric"] or name in also[:i]:
-            rule = "the metric of the study" if name == node["metric"] else "named twice"
-            yield Fault(f"study.also[{i}]", f"{name} is {rule}", fix="Leave it out.")
 
 
 def _design_faults(node: Node, factors: Factors) -> Iterator[Fault]:
@@ -204,66 +194,20 @@ def _exclude_faults(node: Node, factors: Factors) -> Iterator[Fault]:
             continue
         levels = {name: label_of(value) for name, value in pattern.items()}
         for name, label in levels.items():
-            if name not in factors:
-                yield Fault(f"{path}.{name}", "is no factor", fix=f"Factors: {', '.join(factors)}.")
-            elif label not in factors[name].levels:
-                yield Fault(
-                    f"{path}.{name}",
-                    "is no level",
-                    got=label,
-                    fix=f"Known: {', '.join(factors[name].levels)}.",
-                )
+            known = factors[name].levels if name in factors else factors
+            if name not in factors or label not in known:
+                rule = "must be a factor with one of its levels"
+                yield Fault(f"{path}.{name}", rule, label, f"Known: {', '.join(known)}.")
         if levels.items() <= baseline(factors).items():
-            yield Fault(
-                path, "is the baseline, which the others are compared with; it cannot be left out"
-            )
+            yield Fault(path, "is the baseline, which the others are compared with", levels)
 
 
-def _tune_faults(node: Node, factors: Factors) -> Iterator[Fault]:
-    """Keys of `tune` without two different values, or that are factors too."""
+def _tune_faults(node: Node) -> Iterator[Fault]:
+    """Keys of `tune` without two values."""
     for key, values in (node["tune"] or {}).items():
-        path, got = f"study.tune.{key}", format_value(values)
         if not isinstance(values, list) or len(values) < 2:
-            yield Fault(
-                path, "must list two values or more", got=got, fix=f"Try {key}: [1e-3, 3e-3]."
-            )
-        elif len(set(map(format_value, values))) < len(values):
-            yield Fault(path, "names a value twice", got=got, fix="Leave one out.")
-        if key in factors:
-            yield Fault(path, "is a factor too", fix="Leave it out of one of them.")
-
-
-def _set_keys(node: Node, factors: Factors) -> dict[str, str]:
-    """Config key -> path in the study that sets it."""
-    found: dict[str, str] = {}
-    for factor in factors.values():
-        for key, value in (pair for words in factor.levels.values() for pair in words.items()):
-            inside = [f"{key}.{option}" for option in value] if isinstance(value, Mapping) else []
-            found |= dict.fromkeys((key, *inside), f"study.factors.{factor.name}")
-    return found | {key: f"study.tune.{key}" for key in node.get("tune") or {}}
-
-
-def _seed_faults(node: Node, factors: Factors) -> Iterator[Fault]:
-    """The seed as a factor or in `tune`."""
-    if path := _set_keys(node, factors).get("seed"):
-        yield Fault(
-            path,
-            "every variant is run at the same seeds, those of study.seeds",
-            fix="Leave it out, and set study.seeds.",
-        )
-
-
-def _knob_faults(node: Node, factors: Factors) -> Iterator[Fault]:
-    """A knob of the budget that a factor or `tune` sets too."""
-    budget, paths = node["budget"], _set_keys(node, factors)
-    if budget["match"] != "none" and budget["by"] in paths:
-        cost, path = COST_NAMES[budget["match"]], paths[budget["by"]]
-        yield Fault(
-            "study.budget.by",
-            f"{budget['by']} is adjusted to match {cost}, which would override {path}",
-            got=f"{budget['by']!r}",
-            fix="Adjust another key, or study.budget.match=none.",
-        )
+            rule = "must list two values or more"
+            yield Fault(f"study.tune.{key}", rule, values, f"Try {key}: [1e-3, 3e-3].")
 
 
 def _stop_faults(node: Node) -> Iterator[Fault]:

@@ -109,7 +109,7 @@ def _tuning_point(results: Results, index: int, metric: Metric) -> TuningPoint:
     return TuningPoint(index, tuple(variant["tuned"]), runs, interval(list(runs.values.values())))
 
 
-def runs_of(name: str, outcomes: list[Outcome], metric: str, stopped: str) -> Runs:
+def runs_of(name: str, outcomes: list[Outcome], metric: str, stopped: str = "") -> Runs:
     """The runs of a variant. A finished run without the metric counts as failed; one whose metric
     is not finite counts as diverged.
     """

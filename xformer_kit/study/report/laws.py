@@ -5,6 +5,7 @@ The laws are fitted to all rungs. The rest of a report compares variants at the 
 """
 
 from dataclasses import dataclass, replace
+from statistics import median_high
 
 from xformer_kit.study.ladder import law_axis
 from xformer_kit.study.metric import Metric
@@ -60,7 +61,7 @@ class VariantLaw:
     @property
     def flops_per_parameter_token(self) -> float:
         """Training FLOPs per parameter and token, median over the rungs."""
-        return sorted(step.flops_per_parameter_token for step in self.steps)[len(self.steps) // 2]
+        return median_high(step.flops_per_parameter_token for step in self.steps)
 
     @property
     def finished(self) -> int:
@@ -169,9 +170,7 @@ def _with_law(
         law=law,
         prediction=law.predict(*size),
         difference=law.difference(base, *size) if base else None,
-        optimum=None
-        if None in (law.A, law.B)
-        else law.optimal(flops, one.flops_per_parameter_token),
+        optimum=law.optimal(flops, one.flops_per_parameter_token),
     )
 
 
@@ -191,12 +190,8 @@ def prediction_sentence(found: Laws, reference: str) -> str:
     )
 
 
-def sentences(found: Laws) -> list[str]:
-    """A sentence for each variant: its law, and the extrapolated loss."""
-    return [_law_sentence(one, found) for one in found.variants]
-
-
-def _law_sentence(one: VariantLaw, found: Laws) -> str:
+def law_sentence(one: VariantLaw, found: Laws) -> str:
+    """The law of a variant, and the extrapolated loss."""
     law = one.law
     if law is None:
         return f"{one.name} has no scaling law yet. {one.why}"

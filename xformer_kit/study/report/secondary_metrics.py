@@ -6,13 +6,18 @@ test would add a chance of a false positive, and correcting for it would cost po
 metric.
 """
 
-import math
 from dataclasses import dataclass
 
 from xformer_kit.study.metric import Metric, metric
 from xformer_kit.study.results import Results
 from xformer_kit.study.statistics import Interval, PairedDifference, interval, paired_difference
-from xformer_kit.study.variants import MEASURED, VariantResult, metric_names, require_metric
+from xformer_kit.study.variants import (
+    MEASURED,
+    VariantResult,
+    metric_names,
+    require_metric,
+    runs_of,
+)
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,10 @@ def secondary_metrics(results: Results, variants: list[VariantResult]) -> list[S
     first, per metric of study.also. Raises ConfigError for a metric that no finished run has.
     """
     found = []
-    for name in results.study.get("also") or ():
+    for name in dict.fromkeys(results.study.get("also") or ()):
         require_metric(results, "also", name, [*metric_names(results), *MEASURED])
         base, *others = (
-            {seed: x for seed, x in results.values(v.best.index, name).items() if math.isfinite(x)}
-            for v in variants
+            runs_of(v.name, results.outcomes_of(v.best.index), name).values for v in variants
         )
         found.append(
             SecondaryMetric(
