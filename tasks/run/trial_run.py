@@ -1,12 +1,53 @@
-"""Measures the time of a whole run of one step: process, model, validation, checkpoint, sample."""
+"""Measures the time of a run for a study: of an optimizer step, and of a whole run of one step,
+with process, model, validation, checkpoint and sample.
+"""
 
+import statistics
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback
 
 from tasks import Config, Files
 from tasks.process.job import Job
+from tasks.run.short_fit import fit
 from tasks.run.start import start_or_resume_study_run
+
+WARMUP_STEPS, MEASURED_STEPS, MAX_STEPS = 2, 5, 500  # steps
+
+
+class _Stopwatch(Callback):
+    """Records when each step ends. Ends training after the measured steps, and after more of them
+    until they take `min_seconds`.
+    """
+
+    def __init__(self, min_seconds: float):
+        self.min_seconds = min_seconds
+        self.ends: list[float] = []
+
+    def on_train_batch_end(self, trainer: Any, task: Any, *_: Any) -> None:
+        if task.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.ends.append(time.perf_counter())
+        measured = self.ends[WARMUP_STEPS - 1 :]
+        enough = len(measured) > MEASURED_STEPS and measured[-1] - measured[0] >= self.min_seconds
+        trainer.should_stop = enough
+
+
+def step_seconds(config: Config, min_seconds: float = 0.0) -> float:
+    """Returns the median seconds of an optimizer step, with its data, on one device and without
+    compilation.
+    """
+    stopwatch = _Stopwatch(min_seconds)
+    # Lightning validates when it is stopped.
+    trainer = {**config["trainer"], "compile": False, "limit_val_batches": 0}
+    fit({**config, "trainer": trainer}, MAX_STEPS, stopwatch)
+    ends = stopwatch.ends[WARMUP_STEPS - 1 :]
+    return statistics.median(after - before for before, after in pairwise(ends))
 
 
 def trial_seconds(config: Config, components: Files) -> tuple[float, float]:

@@ -12,8 +12,8 @@ from tasks.logging.console import create_console
 from tasks.study import ladder_steps, stopping
 from tasks.study.resolve import StudyPlan
 from xformer_kit.study import space
+from xformer_kit.study.numbers import compact
 from xformer_kit.study.plan import Variant
-from xformer_kit.study.report.numbers import compact
 from xformer_kit.study.study_node import levels_of
 
 HOUR, MINUTE = 3600, 60
@@ -22,7 +22,7 @@ HEADINGS = ("params", "training\nFLOPs", "tokens", "steps", "s/step", "a run")
 
 
 class Outside(NamedTuple):
-    """Seconds outside of a run's model, steps and validations."""
+    """Seconds outside of a run's steps and validations."""
 
     once: float  # of the first run: starting the process that the runs are forks of
     each: float  # of each run
@@ -39,10 +39,10 @@ def measure_outside(
     startup.show("Measuring the time of a run", plain=False)
     config, clock = plan.variants[0].config, plan.costs.clock
     assert clock is not None  # a dry run has one
-    pace = clock.pace(config, plan.costs.of(config)[0])
     first, later = trial_seconds(config, plan.components)
     startup.clear()
-    return Outside(max(0.0, first - later), max(0.0, later - pace.start - pace.step - pace.check))
+    inside = clock(config) + clock.validation(config, plan.costs.data(config))
+    return Outside(max(0.0, first - later), max(0.0, later - inside))
 
 
 def show(plan: StudyPlan, outside: Outside, console: Any = None) -> None:

@@ -10,8 +10,8 @@ from xformer_kit.study import budget, scaling
 from xformer_kit.study.design import Rung
 from xformer_kit.study.ladder import STEPS_KEY, law_axis
 from xformer_kit.study.nodes import Config
+from xformer_kit.study.numbers import compact
 from xformer_kit.study.plan import Variant
-from xformer_kit.study.report.numbers import compact
 
 
 def faults(variants: Sequence[Variant], command: Sequence[str]) -> list[Fault]:
@@ -71,19 +71,11 @@ def law_faults(variants: Sequence[Variant]) -> list[Fault]:
     unidentified = []
     for label in dict.fromkeys(variant.label for variant in variants if variant.rung):
         rungs = [v for v in variants if v.label == label and v.rung]
-        sizes = {v.rung.words: v.cost["params"] for v in rungs}
-        path, rule = "study.design", ""
-        if len(set(sizes.values())) < len(sizes):
-            counts = (f"{' '.join(words)} has {params:,.0f}" for words, params in sizes.items())
-            path, rule = f"{path}.sizes", f"must differ in parameters; {', '.join(counts)}"
-        else:
-            points = [scaling.Point(v.cost["params"], v.cost["tokens"], 1.0) for v in rungs]
-            try:
-                scaling.identified_axes(points, law_axis(v.rung.multiple for v in rungs))
-            except ValueError as error:
-                rule = str(error)
-        if rule:
-            unidentified.append(Fault(path, rule, fix=f"[variant {label}]"))
+        points = [scaling.Point(v.cost["params"], v.cost["tokens"], 1.0) for v in rungs]
+        try:
+            scaling.identified_axes(points, law_axis(v.rung.multiple for v in rungs))
+        except ValueError as error:
+            unidentified.append(Fault("study.design", str(error), fix=f"[variant {label}]"))
     return unidentified
 
 

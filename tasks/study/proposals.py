@@ -57,7 +57,7 @@ class Proposals:
             trial.set_user_attr("pool", self.pool)
             levels = space.suggest_levels(self.factors, trial)
             trial.set_user_attr("levels", levels)
-            variant = self._variant_of(levels)
+            variant = self.make_variant(levels)
             if isinstance(variant, str):
                 trial.set_user_attr("refused", variant)
                 trial.set_user_attr("infeasible", 1.0)
@@ -70,13 +70,6 @@ class Proposals:
             else:
                 return trial, *variant
         return None
-
-    def _variant_of(self, levels: Levels) -> tuple[Variant, str] | str:
-        """Returns `make_variant` of the point, or the stored reason if it was invalid before."""
-        for earlier in self.all():
-            if earlier.user_attrs.get("levels") == levels and "refused" in earlier.user_attrs:
-                return str(earlier.user_attrs["refused"])
-        return self.make_variant(levels)
 
     def _propose(self) -> Any:
         """Returns a new trial of Optuna, or one that a process proposed before it died."""

@@ -174,7 +174,6 @@ class SearchRunner:
             "end": self.proposals.end,
             "refused": sum("refused" in attributes for attributes in ended),
             "again": sum("again" in attributes for attributes in ended),
-            "elsewhere": self.running_elsewhere(),
             "confirmed": [variant.label for variant in self.confirmed],
             "commands": self.commands,
             "importance": self._importance(),
@@ -290,9 +289,9 @@ def _end_of(trial: Any) -> dict:
 def _point(trial: Any) -> dict:
     """Returns a trial as plain data, for the report."""
     run, ended = trial.user_attrs["run"], _end_of(trial)
-    variant = {key: run["variant"][key] for key in ("label", "levels", "words", "knob")}
     value = trial.value if ended["status"] == "finished" else None
-    return {"number": run["number"], "key": run["key"], "value": value} | ended | variant
+    label = run["variant"]["label"]
+    return {"number": run["number"], "key": run["key"], "label": label, "value": value} | ended
 
 
 # Trains runs until they have ended; returns the exit code of a signal that stopped it, or 0.

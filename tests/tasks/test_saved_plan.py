@@ -47,7 +47,6 @@ def read(folder, plan):
     ("keys", "value", "fault"),
     [
         (["study", "name"], 3, "study.name: must be a text; got 3."),
-        (["study", "margin"], -0.1, "study.margin: must be above 0; got -0.1."),
         (["study", "margin"], "a", "study.margin: must be a number; got 'a'."),
         (["study", "budget"], {"match": "none"}, "study.budget: must have tolerance; got match."),
         (["variants"], {}, "variants: must be a list; got {}."),

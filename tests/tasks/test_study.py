@@ -257,7 +257,7 @@ def test_a_metric_that_runs_do_not_have_is_refused_with_the_known_ones(copy):
         ),
         (
             ["study.factors={placement:[pre]}"],
-            "study.factors.placement: its level pre equals the baseline",
+            "study.factors.placement: has no level but the baseline's, pre",
         ),
         (
             ["study.factors={placement:[pots]}"],

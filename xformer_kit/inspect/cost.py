@@ -5,10 +5,9 @@ import json
 import torch
 
 from xformer_kit.inspect.flops import flops_per_token
-from xformer_kit.inspect.parameters import count
+from xformer_kit.inspect.parameters import count, frozen
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
-from xformer_kit.optim.freezing import Freezing
 from xformer_kit.registry import Node
 
 NOT_OF_THE_MODEL = (
@@ -40,9 +39,8 @@ class Cost:
 
     def trainable(self, config: Node) -> int:
         """Number of parameters that are trained from the first step on."""
-        model, frozen = self._model(config), config["model"].get("freeze") or ()
-        Freezing(model, frozen, config["model"].get("unfreeze_at")).set_step(0)
-        return sum(p.numel() for p in model.parameters() if p.requires_grad)
+        model = self._model(config)
+        return count(model) - frozen(model, config)
 
     def flops_per_token(self, config: Node) -> float:
         """Training FLOPs per token, forward and backward."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from xformer_kit.registry import ConfigError, Fault, config_error, to_plain
 from xformer_kit.study.nodes import Config, Node
-from xformer_kit.study.report.numbers import percent
+from xformer_kit.study.numbers import percent
 
 COST_NAMES = {
     "params": "parameters",
@@ -61,7 +61,7 @@ def match_budget(
     while (_nearest_supported(off, high) or 0) < 0 and high < 2**40:
         high *= 2
     # A value counts as too small if no value near it is supported.
-    high = bisect_left(range(high), 0, 1, key=lambda value: _nearest_supported(off, value) or -1)
+    high = bisect_left(range(high), 0.0, 1, key=lambda value: _nearest_supported(off, value) or -1)
     low = max(1, high - 1)
     near = {
         v: share for v in _supported_neighbours(off, low, high) if (share := off(v)) is not None

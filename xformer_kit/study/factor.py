@@ -192,6 +192,7 @@ def _read_conditions(only: Node, found: dict[str, Factor]) -> Iterator[Fault]:
         }
         for other, wanted in when.items():
             levels = {key: factor.levels for key, factor in found.items() if key != name}
+            known: Node
             if other not in levels:
                 rule, known = "must be another factor of the study", levels
             elif set(wanted) - levels[other].keys() or not wanted:

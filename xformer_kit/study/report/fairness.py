@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from xformer_kit.study.budget import COST_NAMES
-from xformer_kit.study.report.numbers import percent
+from xformer_kit.study.numbers import percent
 from xformer_kit.study.results import Outcome, Results
 from xformer_kit.study.variants import VariantResult
 

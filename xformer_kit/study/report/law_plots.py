@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from xformer_kit.study.numbers import exact
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import Figure
 from xformer_kit.study.report.laws import Laws, VariantLaw
-from xformer_kit.study.report.numbers import exact
 from xformer_kit.study.report.style import (
     LineStyle,
     legend,

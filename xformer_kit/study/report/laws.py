@@ -10,7 +10,7 @@ from statistics import median_high
 from xformer_kit.study.ladder import law_axis
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.nodes import Node
-from xformer_kit.study.report.numbers import compact
+from xformer_kit.study.numbers import compact
 from xformer_kit.study.results import Results, rung_name
 from xformer_kit.study.scaling import Law, Optimum, Point, fit
 from xformer_kit.study.statistics import Estimate, Interval, magnitude

@@ -12,10 +12,10 @@ import numpy as np
 from xformer_kit.inspect.style import COLOURS, FAINT, INK, integer_ticks, loss_limits, marker_places
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.metric import Metric, metric
+from xformer_kit.study.numbers import exact
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.curves import VariantCurve
 from xformer_kit.study.report.document import Figure
-from xformer_kit.study.report.numbers import exact
 from xformer_kit.study.report.style import (
     MAX_STYLES,
     LineStyle,

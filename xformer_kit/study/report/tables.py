@@ -7,9 +7,9 @@ from xformer_kit.study.answer import Runs
 from xformer_kit.study.factorial import Effect
 from xformer_kit.study.metric import format_p
 from xformer_kit.study.nodes import Node
+from xformer_kit.study.numbers import NONE, clock, compact, percent
 from xformer_kit.study.report.content import Content
-from xformer_kit.study.report.document import NONE, Table
-from xformer_kit.study.report.numbers import clock, compact, percent
+from xformer_kit.study.report.document import Table
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric
 from xformer_kit.study.results import STATUS_NAMES
 from xformer_kit.study.statistics import PairedDifference

@@ -1,7 +1,6 @@
 """Formats sizes, shares and times."""
 
-from xformer_kit.study.report.document import NONE
-
+NONE = "-"  # a value that is not known
 SIZES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 
 
