@@ -18,15 +18,15 @@ from tasks.run.short_fit import fit
 from tasks.run.start import start_or_resume_study_run
 
 WARMUP_STEPS, MEASURED_STEPS, MAX_STEPS = 2, 5, 500  # steps
+MIN_SECONDS = 0.4  # of the measured steps
 
 
 class _Stopwatch(Callback):
     """Records when each step ends. Ends training after the measured steps, and after more of them
-    until they take `min_seconds`.
+    until they take MIN_SECONDS.
     """
 
-    def __init__(self, min_seconds: float):
-        self.min_seconds = min_seconds
+    def __init__(self) -> None:
         self.ends: list[float] = []
 
     def on_train_batch_end(self, trainer: Any, task: Any, *_: Any) -> None:
@@ -34,15 +34,15 @@ class _Stopwatch(Callback):
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
         measured = self.ends[WARMUP_STEPS - 1 :]
-        enough = len(measured) > MEASURED_STEPS and measured[-1] - measured[0] >= self.min_seconds
+        enough = len(measured) > MEASURED_STEPS and measured[-1] - measured[0] >= MIN_SECONDS
         trainer.should_stop = enough
 
 
-def step_seconds(config: Config, min_seconds: float = 0.0) -> float:
+def step_seconds(config: Config) -> float:
     """Returns the median seconds of an optimizer step, with its data, on one device and without
     compilation.
     """
-    stopwatch = _Stopwatch(min_seconds)
+    stopwatch = _Stopwatch()
     # Lightning validates when it is stopped.
     trainer = {**config["trainer"], "compile": False, "limit_val_batches": 0}
     fit({**config, "trainer": trainer}, MAX_STEPS, stopwatch)
@@ -50,19 +50,17 @@ def step_seconds(config: Config, min_seconds: float = 0.0) -> float:
     return statistics.median(after - before for before, after in pairwise(ends))
 
 
-def trial_seconds(config: Config, components: Files) -> tuple[float, float]:
+def trial_seconds(config: Config, components: Files) -> float:
     """Trains a config for one step in a temporary directory, twice, as a study does; returns the
-    seconds of both: the first starts the process that later runs are forks of.
+    seconds of the second time: the first starts the process that later runs are forks of.
 
     A trial that fails counts for the time that it took: the study's own run then has the message.
     """
     trainer = {**config["trainer"], "max_time": {"milliseconds": 1}}
     config = {**config, "trainer": trainer, "logger": {"name": "csv"}}
-    seconds = []
     with tempfile.TemporaryDirectory() as folder:
         for name in ("first", "later"):
             job = Job(Path(folder, name), components, in_multirun=True, quiet=True, silent=True)
             began = time.perf_counter()
             start_or_resume_study_run(config, job)
-            seconds.append(time.perf_counter() - began)
-    return seconds[0], seconds[1]
+    return time.perf_counter() - began

@@ -31,20 +31,13 @@ def faults(variants: Sequence[Variant], command: Sequence[str]) -> list[Fault]:
     ]
 
 
-def cost(config: Config, rung: Rung | None, name: str, costs: Any) -> float:
-    """Returns the named cost of a config, with the steps of its rung."""
-    if rung and name != "params":
-        config, _ = _with_steps(config, rung, costs)
-    return costs.cost(config, name)
-
-
 def with_steps(variant: Variant, tolerance: float, costs: Any) -> Variant:
     """Returns a variant with the steps of its rung. Raises ConfigError if an integer number of
     steps misses the tokens by more than the tolerance.
     """
     if (rung := variant.rung) is None:
         return variant
-    config, off = _with_steps(variant.config, rung, costs)
+    config, off = with_tokens(variant.config, rung, costs)
     steps = config["trainer"]["max_steps"]
     if abs(off) > tolerance:
         raise config_error(
@@ -82,18 +75,12 @@ def law_faults(variants: Sequence[Variant]) -> list[Fault]:
 def ladder(plan: Any) -> str:
     """Returns notes on the rungs, for a dry run."""
     first = next(v for v in plan.variants if v.rung)
-    longest = max(plan.variants, key=lambda v: v.cost["epochs"])
-    largest = max(plan.variants, key=lambda v: v.cost["params"])
+    largest = max(v.cost["params"] for v in plan.variants)
     text = (
         f"x{first.rung.multiple:g}: {first.rung.multiple:g} tokens per parameter, which determine"
-        " the steps. Laws are extrapolated to"
-        f" {compact(plan.node['design']['ahead'] * largest.cost['params'])} parameters."
+        f" the steps. Laws are extrapolated to {compact(plan.node['design']['ahead'] * largest)}"
+        " parameters."
     )
-    if longest.cost["epochs"] > 1:
-        text += (
-            f" {longest.title} has {longest.cost['epochs']:.1f} epochs: repeated tokens lower the"
-            " loss less than new ones."
-        )
     warmup = first.config["schedule"].get("warmup") or 0
     if warmup > first.cost["steps"] / 4:
         text += (
@@ -103,10 +90,10 @@ def ladder(plan: Any) -> str:
     return text
 
 
-def _with_steps(config: Config, rung: Rung, costs: Any) -> tuple[Config, float]:
-    """Returns the config with the steps of its rung, and the relative difference to the rung's
-    tokens.
+def with_tokens(config: Config, rung: Rung, costs: Any) -> tuple[Config, float]:
+    """Returns the config with the optimizer steps nearest to the tokens of its rung, and their
+    relative difference from them.
     """
-    return budget.with_tokens(
-        config, rung.multiple * costs.cost(config, "params"), tokens(config, 1)
-    )
+    wanted, per_step = rung.multiple * costs.cost(config, "params"), tokens(config, 1)
+    steps = max(1, round(wanted / per_step))
+    return budget.with_knob(config, STEPS_KEY, steps), steps * per_step / wanted - 1

@@ -13,7 +13,7 @@ from tasks.logging import startup, summary
 from tasks.study import ladder_steps, state
 from tasks.study.saved_plan import PLAN, read_plan
 from tasks.study.state import State
-from tasks.study.timing import MIN_SECONDS, StepClock
+from tasks.study.timing import StepClock
 from xformer_kit.config.faults.result_names import result_names
 from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.metrics import VAL, known_metric
@@ -22,7 +22,7 @@ from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.study import budget
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.nodes import Config, Node
-from xformer_kit.study.plan import Compose, StudyRun, Variant, full_name, runs, variants
+from xformer_kit.study.plan import Compose, StudyRun, Variant, runs, variants
 from xformer_kit.study.run_key import run_key
 from xformer_kit.study.study_node import result_faults
 
@@ -110,7 +110,6 @@ class Costs:
     """Computes the costs of configs. Data are prepared once per corpus, tokenizer and task."""
 
     clock: StepClock | None = None  # set if seconds are needed
-    with_overhead: bool = False  # whether to measure also the time outside of steps
     # data, tokenizer and task as JSON -> (prepared data, objective, Cost)
     known: dict[str, tuple[Any, Any, Cost]] = field(default_factory=dict)
 
@@ -164,20 +163,18 @@ class Costs:
             return cost.flops(config, steps)
         if name == "tokens":
             return tokens(config, steps)
-        assert self.clock is not None
         return steps * self.clock(config)
 
     def all(self, config: Config) -> dict[str, float]:
         """Returns all costs of a config, by name: params, flops, tokens, steps, flops_per_token and
-        epochs; with a clock also seconds and, if `with_overhead`, trainable and overhead.
+        epochs; with a clock also seconds and overhead, those of steps and of validations.
         """
         names = ("params", "flops", "tokens", *(["seconds"] if self.clock else []))
         costs = {name: self.cost(config, name) for name in names}
         cost, data = self.of(config)[2], self.data(config)
         steps = data.total_steps
         costs |= {"steps": steps, "flops_per_token": cost.flops_per_token(config)}
-        if self.with_overhead and self.clock:
-            costs["trainable"] = cost.trainable(config)
+        if self.clock:
             every = config["trainer"].get("val_every")
             validations = math.ceil(steps / every) if every else 1
             costs["overhead"] = validations * self.clock.validation(config, data)
@@ -203,8 +200,8 @@ def resolve(
     by_seconds, dry_run = node["budget"]["match"] == "seconds", node["dry_run"]
     folder, clock = Path("outputs", "studies", node["name"]), None
     if by_seconds or dry_run:
-        clock = StepClock(folder, timing.step_seconds, MIN_SECONDS if by_seconds else 0.0)
-    costs, unsized = Costs(clock, dry_run), variants(node, _with_result_faults(node, compose))
+        clock = StepClock(folder, timing.step_seconds)
+    costs, unsized = Costs(clock), variants(node, _with_result_faults(node, compose))
     if faults := [*ladder_steps.faults(unsized, command), *_tokenizer_faults(node, unsized)]:
         raise ConfigError(faults)
     if by_seconds:
@@ -215,8 +212,7 @@ def resolve(
         try:
             sized.append(size(variant))
         except ConfigError as error:
-            title = full_name(variant.label, variant.rung, ())
-            faults += [fault.with_fix(f"[variant {title}]") for fault in error.faults]
+            faults += [fault.with_fix(f"[variant {variant.title}]") for fault in error.faults]
     startup.clear()
     if faults := faults or ladder_steps.law_faults(sized):
         raise ConfigError(faults)
@@ -289,8 +285,11 @@ class Sizing:
         return replace(variant, cost=self.costs.all(variant.config))
 
     def _cost(self, rung: Rung | None, config: Config) -> float:
-        """Returns the cost of a config that the budget matches."""
-        return ladder_steps.cost(config, rung, self.budget["match"], self.costs)
+        """Returns the cost of a config that the budget matches, with the steps of its rung."""
+        name = self.budget["match"]
+        if rung and name != "params":
+            config, _ = ladder_steps.with_tokens(config, rung, self.costs)
+        return self.costs.cost(config, name)
 
     def _matched(self, variant: Variant) -> Variant:
         """Returns the variant with one option of its config changed so that it costs as much as the

@@ -110,11 +110,9 @@ def fault(value: Any, schema: Any, path: str) -> Fault | None:
 
 def _index_fault(plan: Node) -> Fault | None:
     """Returns the fault if there is no baseline, or a run has the index of no variant."""
-    count = len(plan["variants"])
-    if not count:
-        return Fault("variants", "must have the baseline", "none")
-    for i, run in enumerate(plan["runs"]):
-        if run["variant"] >= count:
-            rule = f"must be below {count}, the number of variants"
-            return Fault(f"runs[{i}].variant", rule, run["variant"])
-    return None
+    indices, known = {run["variant"] for run in plan["runs"]}, range(len(plan["variants"]))
+    if known and indices <= {*known}:
+        return None
+    return Fault(
+        "variants", f"must hold the {max(indices, default=0) + 1} that runs name", len(known)
+    )

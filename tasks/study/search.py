@@ -78,8 +78,6 @@ class SearchRunner:
         self.confirmed: list[Variant] = []
         # label -> overrides, of the baseline and the best points
         self.commands: dict[str, list[str]] = {}
-        # (number of finished trials, parameter importance)
-        self.importance: tuple[int, dict[str, float]] = (0, {})
         plan.runs.clear()
 
     def trials(self) -> list[Any]:
@@ -176,17 +174,10 @@ class SearchRunner:
             "again": sum("again" in attributes for attributes in ended),
             "confirmed": [variant.label for variant in self.confirmed],
             "commands": self.commands,
-            "importance": self._importance(),
+            "importance": importance(self.study),
             "versions": {"optuna": version("optuna")},
             "points": [_point(t) for t in self.trials()],
         }
-
-    def _importance(self) -> dict[str, float]:
-        """Returns the parameter importance; recomputed if another trial has finished."""
-        done = sum(t.state.name == "COMPLETE" for t in self.trials())
-        if done != self.importance[0]:
-            self.importance = done, importance(self.study)
-        return self.importance[1]
 
     def take(self, locks: ExitStack, count: int) -> list[Trial]:
         """Returns at most `count` trials to run now: first those of dead processes, then new ones.

@@ -72,7 +72,12 @@ def _run(launcher: Any, words: list[str]) -> int:
         show(plan, measure_outside(plan, line.timing.trial_seconds))
         return 0
     note = plan.replacement_note()
-    search = search_of(plan)
+    search = None
+    if plan.adaptive:
+        from tasks.study.search import SearchRunner
+
+        search = SearchRunner(plan)
+        search.write()
     if note:
         print(note, file=sys.stderr)
     plan.write()
@@ -90,17 +95,6 @@ def _run(launcher: Any, words: list[str]) -> int:
         except KeyboardInterrupt:
             stopped = 130
     return finish(plan, stopped)
-
-
-def search_of(plan: StudyPlan) -> Any:
-    """Returns the search runner, if the design is adaptive; else None."""
-    if not plan.adaptive:
-        return None
-    from tasks.study.search import SearchRunner
-
-    search = SearchRunner(plan)
-    search.write()
-    return search
 
 
 def launch_search(

@@ -16,8 +16,7 @@ from xformer_kit.files.saved_files import read_object
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.nodes import Config
 
-# Rounds in which all variants are measured; seconds per variant and round for a budget of seconds.
-ROUNDS, MIN_SECONDS = 3, 0.4
+ROUNDS = 3  # in which all variants are measured, for a budget of seconds
 FORWARD_SHARE = 1 / 3  # of a step's time; a backward pass takes twice as long
 FILE = "seconds_per_step.json"
 
@@ -25,26 +24,19 @@ FILE = "seconds_per_step.json"
 class StepClock:
     """The seconds of an optimizer step: data, forward, backward, clipping and update.
 
-    step_seconds: trains a config until its steps take at least `min_seconds`, and returns the
-    seconds of one.
+    step_seconds: trains a config, and returns the seconds of a step.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        step_seconds: Callable[[Config, float], float],
-        min_seconds: float = 0.0,
-    ):
+    def __init__(self, folder: Path, step_seconds: Callable[[Config], float]):
         self.path = folder / FILE
         self.step_seconds = step_seconds
-        self.min_seconds = min_seconds
         self.known = _read(self.path)
 
     def __call__(self, config: Config) -> float:
         """Returns the seconds of a step; measured only if they are not known."""
         key = self._key(config)
         if key not in self.known:
-            self.known[key] = self.step_seconds(config, self.min_seconds)
+            self.known[key] = self.step_seconds(config)
         return self.known[key]
 
     def measure_all(self, configs: Sequence[Config]) -> None:
@@ -59,11 +51,11 @@ class StepClock:
         new = [key for key in by_key if key == baseline or key not in self.known]
         if self.known.keys() >= {*new}:
             return
-        self.step_seconds(configs[0], 0.0)  # warm-up of the process
+        self.step_seconds(configs[0])  # warm-up of the process
         rounds: list[dict[str, float]] = []
         for i in range(ROUNDS):
             order = reversed(new) if i % 2 else new
-            rounds.append({key: self.step_seconds(by_key[key], self.min_seconds) for key in order})
+            rounds.append({key: self.step_seconds(by_key[key]) for key in order})
         base = self.known.setdefault(baseline, statistics.median(r[baseline] for r in rounds))
         for key in new:
             relative = statistics.median(seconds[key] / seconds[baseline] for seconds in rounds)

@@ -180,7 +180,8 @@ def test_a_fault_of_several_variants_is_reported_once():
         variants(line.study, line.compose)
     (fault,) = error.value.messages
     assert fault.startswith("optim.rl: optim 'adamw' has no option 'rl'.") and fault.endswith(
-        "[every variant]"
+        "[variant baseline optim.rl=0.001 and baseline optim.rl=0.003 and attn.heads=8"
+        " optim.rl=0.001 and attn.heads=8 [...]]"
     )
     line = asked(
         baseline={"norm": "rms"},
@@ -192,7 +193,7 @@ def test_a_fault_of_several_variants_is_reported_once():
     with pytest.raises(ConfigError) as error:
         variants(line.study, line.compose)
     (fault,) = error.value.messages
-    assert fault.endswith("[variants norm=nrm optim.lr=0.001; norm=nrm optim.lr=0.003]")
+    assert fault.endswith("[variant norm=nrm optim.lr=0.001 and norm=nrm optim.lr=0.003]")
 
 
 def test_a_level_that_changes_nothing_is_refused():
@@ -219,7 +220,7 @@ def test_a_level_that_changes_nothing_is_refused():
         ({"placement=no": "A"}, "study.labels.placement=no: is no variant."),
         (
             {"post": "A"},
-            "study.labels.post: is no variant. Known: baseline; ",
+            "study.labels.post: is no variant. Known: baseline, ",
         ),
     ],
 )

@@ -27,9 +27,8 @@ Costs = Callable[[Config], float]  # config -> its cost
 
 
 class Match(NamedTuple):
-    """A variant with a matched budget."""
+    """A matched budget of a variant."""
 
-    config: Config
     words: tuple[str, ...]  # overrides of the knob: ffn.width=342
     off: float  # relative difference from the baseline's cost
 
@@ -41,7 +40,7 @@ def match_budget(
     costs: Costs,
     refused: Callable[[Config], list[Fault]],
 ) -> Match:
-    """The config with its knob adjusted so that its cost is `target`. Raises ConfigError if no
+    """The value of the config's knob with which its cost is `target`. Raises ConfigError if no
     value is within the tolerance.
 
     The cost grows with the knob, so the two integers around the target are found by bisection; if a
@@ -56,7 +55,7 @@ def match_budget(
         return None if refused(changed) else costs(changed) / target - 1
 
     if costs(config) == target:
-        return Match(config, (), 0.0)
+        return Match((), 0.0)
     high = max(1, current(config, knob))
     while (_nearest_supported(off, high) or 0) < 0 and high < 2**40:
         high *= 2
@@ -78,7 +77,7 @@ def match_budget(
         f"{knob}={best}",
         *(["ffn.expand=null"] if knob == "ffn.width" and config["ffn"].get("expand") else []),
     )
-    return Match(with_knob(config, knob, best), words, near[best])
+    return Match(words, near[best])
 
 
 def _unmatched(node: Node, target: float, near: Mapping[int, float]) -> ConfigError:
@@ -104,14 +103,6 @@ def with_knob(config: Config, knob: str, value: int) -> Config:
     if knob == "ffn.width":
         changed[group]["expand"] = None
     return changed
-
-
-def with_tokens(config: Config, tokens: float, per_step: float) -> tuple[Config, float]:
-    """The config with the optimizer steps nearest to a number of training tokens, and their
-    relative difference from it.
-    """
-    steps = max(1, round(tokens / per_step))
-    return with_knob(config, "trainer.max_steps", steps), steps * per_step / tokens - 1
 
 
 def current(config: Config, knob: str) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from xformer_kit.registry import Context, Fault, format_value, suggestion
+from xformer_kit.registry import Context, Fault, suggestion
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import SETTINGS, FactorRange
 from xformer_kit.text.command_lines import override_text
@@ -126,7 +126,7 @@ def _read_factor(name: str, levels: Any, base: Node, found: dict[str, Factor]) -
             yield Fault(
                 f"study.baseline.{name}",
                 f"must be {kind} of its interval, {between}",
-                got=format_value(value),
+                got=value,
                 fix="The search begins with it.",
             )
     elif known:
@@ -144,7 +144,7 @@ def _read_baseline(
         overrides = known[label]
     elif any(set(words) != {name} for words in known.values()) and not is_overrides:
         rule = f"must be one of {', '.join(known)}, or a mapping of overrides like them, {{}} for"
-        yield Fault(f"study.baseline.{name}", f"{rule} none", got=format_value(base))
+        yield Fault(f"study.baseline.{name}", f"{rule} none", got=base)
     levels = {label: overrides} | known
     if len(levels) == 1:
         rule = f"has no level but the baseline's, {label}"
@@ -162,14 +162,12 @@ def _read_levels(name: str, path: str, levels: Any, known: dict[str, Node]) -> I
                 yield Fault(
                     f"{path}.{label}",
                     "must be a mapping of overrides, such as {ffn.width: 64}",
-                    got=format_value(words),
+                    got=words,
                 )
         return
     values = levels if isinstance(levels, (list, tuple)) else []
     if not values:
-        yield Fault(
-            path, "must list its levels, or map labels to overrides", got=format_value(levels)
-        )
+        yield Fault(path, "must list its levels, or map labels to overrides", got=levels)
     known |= {label_of(value): {name: value} for value in values}
 
 

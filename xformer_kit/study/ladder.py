@@ -7,14 +7,12 @@ design:
   multiples: [5, 10, 20]                                             # tokens per parameter
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from xformer_kit.metrics import VAL_LOSS
-from xformer_kit.registry import ConfigError, Fault, above, independent_check
+from xformer_kit.metrics import VAL_LOSS, direction
+from xformer_kit.registry import Fault, above
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
-from xformer_kit.study.metric import metric
 from xformer_kit.text.command_lines import override_text
 
 STEPS_KEY = "trainer.max_steps"  # the key that sets a rung's number of tokens
@@ -61,11 +59,8 @@ class LadderDesign(OneAtATime):
             for key in (key for key in own if key in keys):
                 rule = f"sets {key}, as the ladder does on every rung"
                 yield Fault(path, rule, fix="Leave it out of one of them, or take another key.")
-        try:
-            higher = metric(node["metric"], node["higher_is_better"]).higher_is_better
-        except ConfigError:  # reported where the metric is checked
-            return
-        if higher:
+        higher = node["higher_is_better"]
+        if direction(node["metric"]) if higher is None else higher:
             yield Fault(
                 "study.metric",
                 f"a ladder fits a loss that falls to a floor above 0, and {node['metric']} is"
@@ -76,33 +71,17 @@ class LadderDesign(OneAtATime):
     @classmethod
     def check(cls, options, context):
         yield from above(options, ahead=1)
-        yield from _size_faults(options)
-        yield from _multiple_faults(options)
-
-
-@independent_check
-def _size_faults(options: Any) -> Iterator[Fault]:
-    lengths = {key: len(values) for key, values in options.sizes.items()}
-    if not lengths:
-        yield Fault(
-            "sizes",
-            "must map overrides to their values",
-            got="{}",
-            fix="Try sizes: {model.dim: [64, 96, 128, 192]}.",
-        )
-    elif len(set(lengths.values())) > 1:
-        yield Fault(
-            "sizes",
-            "must give every override as many values as there are sizes",
-            got=", ".join(f"{count} of {key}" for key, count in lengths.items()),
-        )
-
-
-@independent_check
-def _multiple_faults(options: Any) -> Iterator[Fault]:
-    multiples = options.multiples
-    if not multiples or min(multiples) <= 0 or len(set(multiples)) < len(multiples):
-        yield Fault("multiples", "must be different numbers above 0", got=multiples)
+        lengths = {key: len(values) for key, values in options.sizes.items()}
+        if len(set(lengths.values())) != 1:
+            yield Fault(
+                "sizes",
+                "must map overrides to their values, as many of each as there are sizes",
+                ", ".join(f"{count} of {key}" for key, count in lengths.items()) or "none",
+                "Try sizes: {model.dim: [64, 96, 128, 192]}.",
+            )
+        multiples = options.multiples
+        if not multiples or min(multiples) <= 0 or len(set(multiples)) < len(multiples):
+            yield Fault("multiples", "must be different numbers above 0", multiples)
 
 
 def law_axis(multiples: Iterable[float]) -> str | None:

@@ -3,9 +3,10 @@ a key.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
+from textwrap import shorten
 
 from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
 from xformer_kit.study import claim
@@ -51,12 +52,7 @@ class Variant:
     @property
     def title(self) -> str:
         """The unique name of an entry of the plan."""
-        return full_name(self.name, self.rung, self.tuned)
-
-
-def full_name(name: str, rung: Rung | None, tuned: Iterable[str]) -> str:
-    """The name of a variant with its rung and tuning."""
-    return " ".join((name, *([rung.name] if rung else []), *tuned))
+        return " ".join((self.name, *([self.rung.name] if self.rung else []), *self.tuned))
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,6 @@ def variants(node: Node, compose: Compose) -> list[Variant]:
             node["max_runs"],
             "Raise it, or take fewer seeds or levels.",
         )
-    composed = 0
     for levels in chosen:
         variant = label(factors, levels)
         name, words = name_of(node, variant), words_of(factors, levels)
@@ -106,25 +101,17 @@ def variants(node: Node, compose: Compose) -> list[Variant]:
                 configs[size], faults = compose([*words, *size])
                 for fault in faults:
                     wrong.setdefault(fault, []).append(" ".join((variant, *size)))
-                composed += 1
             found.append(
                 Variant(variant, name, levels, tuple(words), configs[size], tuned, rung=rung)
             )
     faults = [
-        fault.with_fix(f"[{_list_variants(names, composed)}]") for fault, names in wrong.items()
+        fault.with_fix(f"[variant {shorten(' and '.join(names), 120)}]")
+        for fault, names in wrong.items()
     ]
     faults += [*_label_faults(node, found), *_claim_faults(node, found)]
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     return found
-
-
-def _list_variants(names: list[str], count: int) -> str:
-    """The variants that have a fault, of `count`."""
-    if len(names) == count > 1:
-        return "every variant"
-    few, more = (names[:3], f" and {len(names) - 3} more") if len(names) > 4 else (names, "")
-    return f"variant{'s' * (len(names) > 1)} {'; '.join(few)}{more}"
 
 
 def name_of(node: Node, label: str) -> str:

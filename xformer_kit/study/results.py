@@ -70,10 +70,6 @@ class Results:
     def claim(self) -> Node:
         return self.study.get("claim") or {}
 
-    @property
-    def finished(self) -> list[Outcome]:
-        return [one for one in self.outcomes if one.status == "finished"]
-
     def select_variants(
         self, kept: Sequence[int], outcomes: Iterable[Outcome] | None = None
     ) -> "Results":

@@ -197,27 +197,19 @@ def identified_axes(points: Sequence[Point], axis: str | None) -> list[str]:
             raise ValueError(
                 f"A scaling law needs at least {needed} numbers of {name}; got {count}."
             )
-    if len(axes) == 2:
-        _check_pairs(points)
-    return axes
-
-
-def _check_pairs(points: Sequence[Point]) -> None:
-    """Raises ValueError if there are too few pairs of sizes, or if tokens are a power law of
-    parameters.
-    """
-    pairs, needed = sorted({point[:2] for point in points}), 5 + SPARE_SIZES
-    if len(pairs) < needed:
+    pairs = sorted({point[:2] for point in points})
+    if len(axes) == 2 and len(pairs) < 5 + SPARE_SIZES:
         raise ValueError(
-            f"A scaling law of parameters and tokens needs at least {needed} pairs; got"
+            f"A scaling law of parameters and tokens needs at least {5 + SPARE_SIZES} pairs; got"
             f" {len(pairs)}."
         )
     x = np.log(pairs)
-    if np.linalg.matrix_rank(x - x.mean(0), tol=1e-3) < 2:
+    if len(axes) == 2 and np.linalg.matrix_rank(x - x.mean(0), tol=1e-3) < 2:
         raise ValueError(
             "Tokens grow in step with parameters, so their exponents cannot be separated: take"
             " more than one number of tokens per parameter, or fit one axis (axis=parameters)."
         )
+    return axes
 
 
 def _predicted(theta: np.ndarray, x: np.ndarray) -> np.ndarray:

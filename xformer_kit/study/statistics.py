@@ -39,7 +39,6 @@ class Interval:
     high: float | None
     count: int  # runs
     sd: float | None  # of one run, with count - 1 in the denominator
-    level: float = LEVEL
 
 
 @dataclass(frozen=True)

@@ -98,19 +98,19 @@ def undecided_run_keys(results: Results) -> set[str]:
     node, order = results.study.get("stop"), results.seeds
     if not node:
         return set()
-    first: dict[str, int] = {}  # label -> index of the first seed whose run is not over
-    for one in results.outcomes:
-        if one.status not in FINAL_STATUSES:
-            label, index = results.label(one), order.index(one.seed)
-            first[label] = min(first.get(label, index), index)
-    first_of_base = first.get(_baseline_label(results), len(order))
-    protected = never_stopped(results)
+    base, protected = _baseline_label(results), never_stopped(results)
+    unfinished = [
+        (results.label(one), order.index(one.seed))
+        for one in results.outcomes
+        if one.status not in FINAL_STATUSES
+    ]
     return {
         one.key
         for one in results.outcomes
-        if (index := order.index(one.seed)) >= node["after"]
-        and min(first.get(results.label(one), index), first_of_base) < index
-        and results.label(one) not in protected
+        for own, index in [(results.label(one), order.index(one.seed))]
+        if index >= node["after"]
+        and own not in protected
+        and any(label in (own, base) and earlier < index for label, earlier in unfinished)
     }
 
 

@@ -75,7 +75,7 @@ def faults(node: Any, context: Context | None = None) -> list[Fault]:
             Fault(
                 "study",
                 "must be a mapping with a question, factors and a baseline",
-                got=format_value(node),
+                got=node,
             )
         ]
     return list(_setting_faults(node, context)) or _factor_faults(node)
@@ -137,7 +137,7 @@ def _metric_faults(node: Node) -> Iterator[Fault]:
         yield Fault(
             "study.higher_is_better",
             f"{name} is better {('lower' if higher else 'higher')}",
-            got=format_value(higher),
+            got=higher,
             fix="Set it to null, for the known direction of the metric.",
         )
 
@@ -156,9 +156,7 @@ def result_faults(node: Node, config: Config) -> Iterator[Fault]:
 
 def _design_faults(node: Node, factors: Factors) -> Iterator[Fault]:
     """Factors and settings that the design does not support."""
-    name = node["design"]["name"]
-    design = DESIGNS[name]
-    if design.adaptive:
+    if DESIGNS[node["design"]["name"]].adaptive:
         yield from space.faults(node, factors)
         return
     for key, factor in factors.items():
@@ -175,14 +173,7 @@ def _design_faults(node: Node, factors: Factors) -> Iterator[Fault]:
             got=f"{node['storage']}",
             fix="Leave it out.",
         )
-    if reason := design.unsupported(factors):
-        yield Fault(
-            "study.design",
-            f"'{name}' {reason}",
-            fix="Try design=one_at_a_time or design=factorial.",
-        )
-    else:
-        yield from DESIGNS.create(node["design"]).conflicts(node, factors)
+    yield from DESIGNS.create(node["design"]).conflicts(node, factors)
 
 
 def _exclude_faults(node: Node, factors: Factors) -> Iterator[Fault]:
@@ -190,7 +181,7 @@ def _exclude_faults(node: Node, factors: Factors) -> Iterator[Fault]:
     for i, pattern in enumerate(node["exclude"] or ()):
         path = f"study.exclude[{i}]"
         if not isinstance(pattern, Mapping) or not pattern:
-            yield Fault(path, "must map factors to levels", got=format_value(pattern))
+            yield Fault(path, "must map factors to levels", got=pattern)
             continue
         levels = {name: label_of(value) for name, value in pattern.items()}
         for name, label in levels.items():
@@ -244,19 +235,11 @@ def levels_of(node: Node) -> tuple[dict[str, Factor], list[Levels]]:
     patterns = excluded(node)
     design = DESIGNS.create(node["design"])
     found = design_variants(design, factors, patterns)
-    count = len(found) - 1  # variants other than the baseline
-    if patterns and not count and not design.adaptive:
+    if patterns and len(found) == 1 and not design.adaptive:
         raise config_error(
             "study.exclude",
             "leaves no variant other than the baseline",
             fix="Take a combination out of it.",
-        )
-    if design.limit is not None and count < design.limit:
-        raise config_error(
-            "study.design.count",
-            "must be at most the number of variants",
-            got=f"{design.limit}, and there are {count}",
-            fix=f"Try {count}, or design=factorial, which takes all.",
         )
     return factors, found
 

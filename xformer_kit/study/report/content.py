@@ -91,10 +91,6 @@ class Content:
         return self.results.study["question"] or self.results.study["name"]
 
     @property
-    def paper(self) -> str:
-        return str(self.results.claim.get("paper") or "")
-
-    @property
     def margin(self) -> float | None:
         return self.results.study.get("margin")
 

@@ -32,11 +32,6 @@ class LadderStep:
     values: tuple[float, ...]  # of the runs that finished
     runs: int
 
-    @property
-    def flops_per_parameter_token(self) -> float:
-        """Training FLOPs per parameter and token."""
-        return self.flops / (self.parameters * self.tokens)
-
 
 @dataclass(frozen=True)
 class VariantLaw:
@@ -61,7 +56,7 @@ class VariantLaw:
     @property
     def flops_per_parameter_token(self) -> float:
         """Training FLOPs per parameter and token, median over the rungs."""
-        return median_high(step.flops_per_parameter_token for step in self.steps)
+        return median_high(step.flops / (step.parameters * step.tokens) for step in self.steps)
 
     @property
     def finished(self) -> int:
@@ -195,7 +190,12 @@ def law_sentence(one: VariantLaw, found: Laws) -> str:
     law = one.law
     if law is None:
         return f"{one.name} has no scaling law yet. {one.why}"
-    text = f"{one.name} follows {equation(law)} ({_exponent_text(law)}; {law.points} runs)."
+    exponents = ", ".join(
+        f"{name} {getattr(law, name):.2f} [{low:.2f}, {high:.2f}]"
+        for name, (low, high) in law.intervals.items()
+        if name in ("E", "alpha", "beta")
+    )
+    text = f"{one.name} follows {equation(law)} ({exponents}; {law.points} runs)."
     if law.at_bounds:
         which = " and ".join(law.at_bounds)
         return (
@@ -229,14 +229,6 @@ def equation(law: Law) -> str:
     floor = law.E if law.E >= 0.005 else 0  # two decimals, as its interval
     terms = (f" + {factor:.3g} {letter}^-{power:.2f}" for letter, (factor, power) in axes.items())
     return f"L({', '.join(axes)}) = {floor:.3g}{''.join(terms)}"
-
-
-def _exponent_text(law: Law) -> str:
-    return ", ".join(
-        f"{name} {getattr(law, name):.2f} [{low:.2f}, {high:.2f}]"
-        for name, (low, high) in law.intervals.items()
-        if name in ("E", "alpha", "beta")
-    )
 
 
 def _prediction_text(found: Estimate, metric: Metric) -> str:
