@@ -138,7 +138,7 @@ def _read_curves(path: Path) -> dict[str, StepCurve]:
 
 def _labels(paths: Sequence[Path]) -> list[str]:
     """The values of each run's config that differ from the other runs'; if these labels are equal,
-    empty or too long, the directories.
+    empty or too long, the directories, relative to one that has all of them.
     """
     # without what does not affect the results
     configs = [dict(flat(hashed_config(read_config(path)))) for path in paths]

@@ -3,6 +3,7 @@ keys are columns.
 """
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -14,6 +15,7 @@ MAX_COLUMNS = 4  # panels next to each other in one row that wraps
 MIN_SIDE, MAX_SIDE = 0.8, 4.4  # inches of a panel
 FEW_CELLS_SIDE, CELL = 1.6, 0.4  # inches of a panel with few cells, and of a cell, at most
 GRID_CELLS = 32  # most cells in a row for which lines are drawn between them
+TITLE_WIDTH = 18  # letters in a line of a row's title
 MIN_POINTS = 6.0  # smallest readable font size
 FILL = "#0072b2"
 
@@ -96,8 +98,8 @@ def plot_grid(rows: Sequence[Row], scale: Scale) -> Picture:
                 last = y + 1 == len(rows) or x >= len(rows[y + 1].panels)  # no panel is below
                 _label_tokens(grid[y, x], panel, side, labelled[y] or last, x == 0)
                 grid[y, x].set_title(panel.title, fontsize=9)
-            label = f"{row.title}\nquery" if table else "query"
-            grid[y, 0].set_ylabel(label, fontsize=9)
+            title_lines = wrap(row.title, TITLE_WIDTH, break_long_words=False) if table else []
+            grid[y, 0].set_ylabel("\n".join([*title_lines, "query"]), fontsize=9)
         if title:
             figure.suptitle(title, fontsize=10.5)
         if scale.label:
