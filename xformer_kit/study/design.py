@@ -288,5 +288,5 @@ class SearchDesign(Design):
         unused += ["startup"] if options.sampler == "random" else []
         for name in unused:
             if (value := getattr(options, name)) != DESIGNS.defaults("search")[name]:
-                rule = f"has no effect with {options.sampler} and pruner={options.pruner}"
+                rule = f"has no effect with sampler={options.sampler} and pruner={options.pruner}"
                 yield Fault(name, rule, value, "Leave it out.")
