@@ -65,7 +65,7 @@ def study_directory(study: str) -> Path:
     """Returns a study's directory, given as a path or as a name under outputs/studies. Raises
     ConfigError if there is none.
     """
-    from tasks.study.resolve import PLAN
+    from tasks.study.saved_plan import PLAN
 
     studies, path = Path("outputs", "studies"), user_path(study)
     for directory in (path, studies / study):

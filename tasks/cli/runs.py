@@ -87,8 +87,7 @@ def _facts(path: Path) -> State:
 
 def _study_runs(studies: Path) -> dict[Path, str]:
     """Returns {directory: study, variant and seed} of the runs of studies."""
-    from tasks.study.resolve import PLAN
-    from tasks.study.saved_plan import read_plan
+    from tasks.study.saved_plan import PLAN, read_plan
     from xformer_kit.registry import ConfigError
     from xformer_kit.study.results import title
 

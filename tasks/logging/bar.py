@@ -8,7 +8,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn
 
 from tasks.logging.console import create_console
-from xformer_kit.study.report.numbers import compact
+from xformer_kit.study.numbers import compact
 
 BAR_INTERVAL = 0.25  # seconds between two updates of the bar
 LINE_INTERVAL = 15.0  # seconds between two lines

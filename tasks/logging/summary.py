@@ -24,7 +24,7 @@ from xformer_kit.metrics.printed import format_metric, metric_title
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError, config_error
-from xformer_kit.study.report.numbers import compact
+from xformer_kit.study.numbers import compact
 from xformer_kit.text import command_lines
 from xformer_kit.text.printable import printable
 from xformer_kit.text.user_path import user_path

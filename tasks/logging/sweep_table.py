@@ -13,7 +13,7 @@ from xformer_kit.config import read_config
 from xformer_kit.config.saved.difference import as_literal, differing, flat
 from xformer_kit.metrics import VAL_LOSS, of_split
 from xformer_kit.registry import ConfigError
-from xformer_kit.study.report.numbers import compact
+from xformer_kit.study.numbers import compact
 from xformer_kit.text.command_lines import resume
 from xformer_kit.text.printable import cell
 

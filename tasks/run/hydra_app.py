@@ -116,10 +116,10 @@ def _run_study(line: Any) -> int:
     from tasks.study import sweep
 
     sweep.check_command_line(line)
-    if line.study["dry_run"]:
-        from tasks.run.trial_run import trial_seconds  # takes seconds
+    if line.study["dry_run"] or line.study["budget"]["match"] == "seconds":
+        from tasks.run import trial_run  # takes seconds
 
-        line.trial_seconds = trial_seconds
+        line.timing = trial_run
     line.compose = with_sources(line.compose)
     _run_hydra(line, RunJob(line))
     return sweep.exit_codes[-1]

@@ -47,7 +47,7 @@ from xformer_kit.data.preparation.training_data import (
     check_fingerprint,
     set_tokenizers,
 )
-from xformer_kit.inspect.flops import flops_per_token
+from xformer_kit.inspect import flops
 from xformer_kit.metrics import TEST, TRAIN_LOSS, VAL, VAL_LOSS, of_split
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import PER_TOKEN, objective_of
@@ -327,9 +327,9 @@ class TrainingProcess:
             "steps_left_out": int(task.skipped_steps),
             "params": sum(p.numel() for p in task.model.parameters()),
             "params_trained": sum(p.numel() for p in task.model.parameters() if p.requires_grad),
-            "flops_per_token": flops_per_token(
+            "flops_per_token": flops.count(
                 task.model, config["data"]["seq_len"], self.objective.given_logits
-            ),
+            ).training,
             "tokens_per_second": self.recorder.tokens_per_second(spent),
             "peak_memory_bytes": spent["peak_memory_bytes"],
             "seconds": spent["seconds"],

@@ -17,7 +17,11 @@ def results(folder: Path) -> Results:
     """Returns the results of a study so far. Raises ConfigError if the directory is no study."""
     plan = read_plan(folder)
     pool, pruned = (folder / plan["pool"]).resolve(), plan.get("search") is not None
-    outcomes = [read_run(run, pool / run["key"], pruned) for run in plan["runs"]]
+    outcomes = []
+    for run in plan["runs"]:
+        directory = pool / run["key"]
+        current, curves = state_and_curves(state.of(directory, pruned), directory)
+        outcomes.append(outcome(run, current, str(directory), curves))
     return results_of(plan, outcomes, str(folder))
 
 
@@ -32,15 +36,6 @@ def results_of(plan: Node, outcomes: list[Outcome], folder: str = "") -> Results
         plan.get("search"),
         folder=folder,
     )
-
-
-def read_run(run: Node, directory: Path, pruned: bool) -> Outcome:
-    """Returns the outcome of a run, with its curves. A run with a damaged metrics.csv has failed.
-
-    pruned: as in `state.of`.
-    """
-    current, curves = state_and_curves(state.of(directory, pruned), directory)
-    return outcome(run, current, str(directory), curves)
 
 
 def outcome(

@@ -1,7 +1,7 @@
 """Prints the variants, sizes and cost of a study without training (study.dry_run=true)."""
 
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Group
 from rich.table import Column, Table
@@ -12,51 +12,37 @@ from tasks.logging.console import create_console
 from tasks.study import ladder_steps, stopping
 from tasks.study.resolve import StudyPlan
 from xformer_kit.study import space
+from xformer_kit.study.numbers import clock, compact
 from xformer_kit.study.plan import Variant
-from xformer_kit.study.report.numbers import compact
 from xformer_kit.study.study_node import levels_of
 
-HOUR, MINUTE = 3600, 60
 NARROW = 100  # columns of a terminal below which the columns of the table are closer
 HEADINGS = ("params", "training\nFLOPs", "tokens", "steps", "s/step", "a run")
 
 
-class Outside(NamedTuple):
-    """Seconds outside of a run's model, steps and validations."""
-
-    once: float  # of the first run: starting the process that the runs are forks of
-    each: float  # of each run
-
-
-def measure_outside(
-    plan: StudyPlan, trial_seconds: Callable[[Any, Any], tuple[float, float]]
-) -> Outside:
-    """Trains the baseline for one step, if runs are missing. trial_seconds: trains a config for one
-    step twice, and returns the seconds of both.
+def measure_outside(plan: StudyPlan, trial_seconds: Callable[[Any, Any], float]) -> float:
+    """Returns the seconds of a run that are not of its steps and validations, by training the
+    baseline for one step; 0 if no run is missing. trial_seconds: trains a config for one step.
     """
     if not (plan.adaptive or _missing(plan)[0]):
-        return Outside(0.0, 0.0)
+        return 0.0
     startup.show("Measuring the time of a run", plain=False)
-    config, clock = plan.variants[0].config, plan.costs.clock
-    assert clock is not None  # a dry run has one
-    pace = clock.pace(config, plan.costs.of(config)[0])
-    first, later = trial_seconds(config, plan.components)
+    config, steps = plan.variants[0].config, plan.costs.clock
+    seconds = trial_seconds(config, plan.components)
     startup.clear()
-    return Outside(max(0.0, first - later), max(0.0, later - pace.start - pace.step - pace.check))
+    inside = steps(config) + steps.validation(config, plan.costs.data(config))
+    return max(0.0, seconds - inside)
 
 
-def show(plan: StudyPlan, outside: Outside, console: Any = None) -> None:
+def show(plan: StudyPlan, outside: float, console: Any = None) -> None:
     """Prints the variants with their sizes, and the total time of all missing runs.
 
-    outside: seconds of the runs that are not in the variants' costs.
+    outside: seconds of a run that are not in the variants' costs.
     """
     console = console or create_console()
     if not console.is_terminal:  # a file has no width
         console = create_console(width=200)
-    costs = [variant.cost for variant in plan.variants]
-    partly = any(cost.get("trainable", cost["params"]) != cost["params"] for cost in costs)
-    headings = (HEADINGS[0], *(["trainable"] if partly else []), *HEADINGS[1:])
-    columns = [Column(name, justify="right", no_wrap=True) for name in headings]
+    columns = [Column(name, justify="right", no_wrap=True) for name in HEADINGS]
     # These two are folded on a narrow terminal: a number that is cut off would be another number.
     budget = Column("budget", justify="right", overflow="fold")
     table = _table(Column("variant", overflow="fold"), *columns, budget)
@@ -67,12 +53,11 @@ def show(plan: StudyPlan, outside: Outside, console: Any = None) -> None:
         table.add_row(
             variant.title,
             compact(cost["params"]),
-            *([compact(cost["trainable"])] if partly else []),
             f"{cost['flops']:.3g}",
             compact(cost["tokens"]),
             f"{cost['steps']:,.0f}",
             f"{cost['seconds'] / cost['steps']:.3f}",
-            duration(_run_seconds(variant, outside)),
+            clock(_run_seconds(variant, outside)),
             "-" if plan.node["budget"]["match"] == "none" else difference,
         )
     console.print(table)
@@ -89,9 +74,9 @@ def _table(*columns: Column) -> Table:
     return Table(*columns, box=None, header_style="dim", pad_edge=False)
 
 
-def _run_seconds(variant: Variant, outside: Outside) -> float:
-    """Returns the seconds of a run that is not the first."""
-    return variant.cost["seconds"] + variant.cost["overhead"] + outside.each
+def _run_seconds(variant: Variant, outside: float) -> float:
+    """Returns the seconds of a run."""
+    return variant.cost["seconds"] + variant.cost["overhead"] + outside
 
 
 def _missing(plan: StudyPlan) -> tuple[list[Any], Collection[str]]:
@@ -102,16 +87,15 @@ def _missing(plan: StudyPlan) -> tuple[list[Any], Collection[str]]:
     return missing, left_out
 
 
-def _missing_runs(plan: StudyPlan, outside: Outside) -> str:
+def _missing_runs(plan: StudyPlan, outside: float) -> str:
     """Returns the number of runs and the time of the missing ones, as text."""
     missing, left_out = _missing(plan)
     done = len(plan.runs) - len(missing) - len(left_out)
     if done == len(plan.runs):
         return f"{done} runs, all of them done."
     seconds = sum(_run_seconds(run.variant, outside) for run in missing)
-    seconds += outside.once if missing else 0.0
     text = (
-        f"{len(plan.runs)} runs, {done} of them done; the others take about {duration(seconds)} in"
+        f"{len(plan.runs)} runs, {done} of them done; the others take about {clock(seconds)} in"
         " sequence, measured on this machine at its current load. Reading data for the first time"
         " and the report are not included."
     )
@@ -124,7 +108,7 @@ def _missing_runs(plan: StudyPlan, outside: Outside) -> str:
     return text
 
 
-def _search_space(plan: StudyPlan, outside: Outside) -> Any:
+def _search_space(plan: StudyPlan, outside: float) -> Any:
     """Returns the space of a search, and its time if all points had the cost of the baseline."""
     node = plan.node
     factors, _ = levels_of(node)
@@ -134,18 +118,9 @@ def _search_space(plan: StudyPlan, outside: Outside) -> Any:
     trials, seeds = node["design"]["trials"], len({run.seed for run in plan.runs})
     confirmations = (1 + node["design"]["confirm"]) * (seeds - 1)
     seconds = _run_seconds(plan.variants[0], outside) * (trials + confirmations)
-    points = space.all_points(factors)
-    size = "" if points is None else f" of {len(points):,} points"
     text = (
-        f"{trials} trials{size} by {node['design']['sampler']}, and {confirmations} runs that"
-        " confirm the best at other seeds. If all have the cost of the baseline and none is pruned,"
-        f" they take about {duration(seconds)} in sequence."
+        f"{trials} trials by {node['design']['sampler']}, and {confirmations} runs that confirm the"
+        " best at other seeds. If all have the cost of the baseline and none is pruned, they take"
+        f" about {clock(seconds)} in sequence."
     )
     return Group(Text(), table, Text(), Text(text))
-
-
-def duration(seconds: float) -> str:
-    """Formats a duration: 40 s, 12 min, 3.5 h."""
-    if seconds < 2 * MINUTE:
-        return f"{max(seconds, 1.0) if seconds else 0:.0f} s"
-    return f"{seconds / MINUTE:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"

@@ -10,8 +10,8 @@ from xformer_kit.study import budget, scaling
 from xformer_kit.study.design import Rung
 from xformer_kit.study.ladder import STEPS_KEY, law_axis
 from xformer_kit.study.nodes import Config
+from xformer_kit.study.numbers import compact
 from xformer_kit.study.plan import Variant
-from xformer_kit.study.report.numbers import compact
 
 
 def faults(variants: Sequence[Variant], command: Sequence[str]) -> list[Fault]:
@@ -31,20 +31,13 @@ def faults(variants: Sequence[Variant], command: Sequence[str]) -> list[Fault]:
     ]
 
 
-def cost(config: Config, rung: Rung | None, name: str, costs: Any) -> float:
-    """Returns the named cost of a config, with the steps of its rung."""
-    if rung and name != "params":
-        config, _ = _with_steps(config, rung, costs)
-    return costs.cost(config, name)
-
-
 def with_steps(variant: Variant, tolerance: float, costs: Any) -> Variant:
     """Returns a variant with the steps of its rung. Raises ConfigError if an integer number of
     steps misses the tokens by more than the tolerance.
     """
     if (rung := variant.rung) is None:
         return variant
-    config, off = _with_steps(variant.config, rung, costs)
+    config, off = with_tokens(variant.config, rung, costs)
     steps = config["trainer"]["max_steps"]
     if abs(off) > tolerance:
         raise config_error(
@@ -71,37 +64,23 @@ def law_faults(variants: Sequence[Variant]) -> list[Fault]:
     unidentified = []
     for label in dict.fromkeys(variant.label for variant in variants if variant.rung):
         rungs = [v for v in variants if v.label == label and v.rung]
-        sizes = {v.rung.words: v.cost["params"] for v in rungs}
-        path, rule = "study.design", ""
-        if len(set(sizes.values())) < len(sizes):
-            counts = (f"{' '.join(words)} has {params:,.0f}" for words, params in sizes.items())
-            path, rule = f"{path}.sizes", f"must differ in parameters; {', '.join(counts)}"
-        else:
-            points = [scaling.Point(v.cost["params"], v.cost["tokens"], 1.0) for v in rungs]
-            try:
-                scaling.identified_axes(points, law_axis(v.rung.multiple for v in rungs))
-            except ValueError as error:
-                rule = str(error)
-        if rule:
-            unidentified.append(Fault(path, rule, fix=f"[variant {label}]"))
+        points = [scaling.Point(v.cost["params"], v.cost["tokens"], 1.0) for v in rungs]
+        try:
+            scaling.identified_axes(points, law_axis(v.rung.multiple for v in rungs))
+        except ValueError as error:
+            unidentified.append(Fault("study.design", str(error), fix=f"[variant {label}]"))
     return unidentified
 
 
 def ladder(plan: Any) -> str:
     """Returns notes on the rungs, for a dry run."""
     first = next(v for v in plan.variants if v.rung)
-    longest = max(plan.variants, key=lambda v: v.cost["epochs"])
-    largest = max(plan.variants, key=lambda v: v.cost["params"])
+    largest = max(v.cost["params"] for v in plan.variants)
     text = (
         f"x{first.rung.multiple:g}: {first.rung.multiple:g} tokens per parameter, which determine"
-        " the steps. Laws are extrapolated to"
-        f" {compact(plan.node['design']['ahead'] * largest.cost['params'])} parameters."
+        f" the steps. Laws are extrapolated to {compact(plan.node['design']['ahead'] * largest)}"
+        " parameters."
     )
-    if longest.cost["epochs"] > 1:
-        text += (
-            f" {longest.title} has {longest.cost['epochs']:.1f} epochs: repeated tokens lower the"
-            " loss less than new ones."
-        )
     warmup = first.config["schedule"].get("warmup") or 0
     if warmup > first.cost["steps"] / 4:
         text += (
@@ -111,10 +90,10 @@ def ladder(plan: Any) -> str:
     return text
 
 
-def _with_steps(config: Config, rung: Rung, costs: Any) -> tuple[Config, float]:
-    """Returns the config with the steps of its rung, and the relative difference to the rung's
-    tokens.
+def with_tokens(config: Config, rung: Rung, costs: Any) -> tuple[Config, float]:
+    """Returns the config with the optimizer steps nearest to the tokens of its rung, and their
+    relative difference from them.
     """
-    return budget.with_tokens(
-        config, rung.multiple * costs.cost(config, "params"), tokens(config, 1)
-    )
+    wanted, per_step = rung.multiple * costs.cost(config, "params"), tokens(config, 1)
+    steps = max(1, round(wanted / per_step))
+    return budget.with_knob(config, STEPS_KEY, steps), steps * per_step / wanted - 1

@@ -4,7 +4,6 @@ An invalid point is reported to Optuna as violating a constraint, so the sampler
 ones. A duplicate is reported as failed, which samplers ignore; its value would count twice.
 """
 
-import hashlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from xformer_kit.study.factor import Factors, Levels
 from xformer_kit.study.plan import Variant
 
 # Consecutive invalid or duplicate proposals after which a small space is enumerated, and after
-# which the search ends.
+# which the search in a large one ends.
 ENUMERATE_AFTER, END_AFTER = 20, 200
 RECENT = timedelta(seconds=60)  # age up to which an unclaimed proposal may be another machine's
 # a point -> its variant and run key, or why it is invalid
@@ -57,7 +56,7 @@ class Proposals:
             trial.set_user_attr("pool", self.pool)
             levels = space.suggest_levels(self.factors, trial)
             trial.set_user_attr("levels", levels)
-            variant = self._variant_of(levels)
+            variant = self.make_variant(levels)
             if isinstance(variant, str):
                 trial.set_user_attr("refused", variant)
                 trial.set_user_attr("infeasible", 1.0)
@@ -70,13 +69,6 @@ class Proposals:
             else:
                 return trial, *variant
         return None
-
-    def _variant_of(self, levels: Levels) -> tuple[Variant, str] | str:
-        """Returns `make_variant` of the point, or the stored reason if it was invalid before."""
-        for earlier in self.all():
-            if earlier.user_attrs.get("levels") == levels and "refused" in earlier.user_attrs:
-                return str(earlier.user_attrs["refused"])
-        return self.make_variant(levels)
 
     def _propose(self) -> Any:
         """Returns a new trial of Optuna, or one that a process proposed before it died."""
@@ -104,12 +96,9 @@ class Proposals:
             if not untried:
                 self.end = f"All {len(points):,} points of the space were tried or refused."
             elif useless >= ENUMERATE_AFTER:
-                draw = random.Random(hashlib.sha256(f"{len(trials)}".encode()).digest())
-                self.study.enqueue_trial(
-                    space.optuna_parameters(self.factors, draw.choice(untried))
-                )
-            return not untried
-        if useless >= END_AFTER:
+                levels = random.Random(len(trials)).choice(untried)
+                self.study.enqueue_trial(space.optuna_parameters(self.factors, levels))
+        elif useless >= END_AFTER:
             refused = [t.user_attrs["refused"] for t in trials if "refused" in t.user_attrs]
             why = refused[-1] if refused else "duplicate"
             self.end = (

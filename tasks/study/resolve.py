@@ -1,6 +1,7 @@
 """Resolves the plan of a study: prepares data, counts sizes, and matches budgets."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,10 +11,10 @@ from typing import Any
 
 from tasks.logging import startup, summary
 from tasks.study import ladder_steps, state
+from tasks.study.saved_plan import PLAN, read_plan
 from tasks.study.state import State
-from tasks.study.timing import MIN_SECONDS, StepClock
+from tasks.study.timing import StepClock
 from xformer_kit.config.faults.result_names import result_names
-from xformer_kit.files.saved_files import readable
 from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.metrics import VAL, known_metric
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
@@ -21,11 +22,9 @@ from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.study import budget
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.nodes import Config, Node
-from xformer_kit.study.plan import Compose, StudyRun, Variant, full_name, runs, variants
+from xformer_kit.study.plan import Compose, StudyRun, Variant, runs, variants
 from xformer_kit.study.run_key import run_key
 from xformer_kit.study.study_node import result_faults
-
-PLAN = "plan.json"
 
 
 @dataclass
@@ -73,17 +72,15 @@ class StudyPlan:
 
     def replacement_note(self) -> str:
         """The sentence on a report of other runs that lies in the study's directory and will be
-        replaced; "" if there is none, a run of it belongs to this plan, too, or a search goes on.
+        replaced; "" if there is none, or a run of it belongs to this plan, too.
         """
         if not (self.folder / "report.md").is_file():
             return ""
         try:
-            plan = json.loads(readable(self.folder / PLAN).read_text())
-            before = {run["key"] for run in plan["runs"]}
-        except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one
+            before = {run["key"] for run in read_plan(self.folder)["runs"]}
+        except ConfigError:  # none, or a damaged one
             return ""
-        goes_on = self.adaptive and plan.get("search") is not None
-        if goes_on or not before or not before.isdisjoint(run.key for run in self.runs):
+        if not before.isdisjoint(run.key for run in self.runs):
             return ""
         return (
             f"{self.folder} has a report of other runs, which this study replaces; the runs are"
@@ -113,7 +110,6 @@ class Costs:
     """Computes the costs of configs. Data are prepared once per corpus, tokenizer and task."""
 
     clock: StepClock | None = None  # set if seconds are needed
-    with_overhead: bool = False  # whether to measure also the time outside of steps
     # data, tokenizer and task as JSON -> (prepared data, objective, Cost)
     known: dict[str, tuple[Any, Any, Cost]] = field(default_factory=dict)
 
@@ -159,7 +155,7 @@ class Costs:
 
     def cost(self, config: Config, name: str) -> float:
         """Returns the cost `name` of a config: params, flops, tokens or seconds."""
-        prepared, _, cost = self.of(config)
+        cost = self.of(config)[2]
         if name == "params":
             return cost.params(config)
         steps = self.steps(config)
@@ -167,20 +163,21 @@ class Costs:
             return cost.flops(config, steps)
         if name == "tokens":
             return tokens(config, steps)
-        return steps * self.clock(config, prepared)
+        return steps * self.clock(config)
 
     def all(self, config: Config) -> dict[str, float]:
         """Returns all costs of a config, by name: params, flops, tokens, steps, flops_per_token and
-        epochs; with a clock also seconds and, if `with_overhead`, trainable and overhead.
+        epochs; with a clock also seconds and overhead, those of steps and of validations.
         """
         names = ("params", "flops", "tokens", *(["seconds"] if self.clock else []))
         costs = {name: self.cost(config, name) for name in names}
-        (prepared, _, cost), data = self.of(config), self.data(config)
+        cost, data = self.of(config)[2], self.data(config)
         steps = data.total_steps
         costs |= {"steps": steps, "flops_per_token": cost.flops_per_token(config)}
-        if self.with_overhead and self.clock:
-            costs["trainable"] = cost.trainable(config)
-            costs["overhead"] = self.clock.overhead(config, prepared, steps)
+        if self.clock:
+            every = config["trainer"].get("val_every")
+            validations = math.ceil(steps / every) if every else 1
+            costs["overhead"] = validations * self.clock.validation(config, data)
         costs["epochs"] = steps / data.batches.steps_per_epoch
         return costs
 
@@ -190,27 +187,32 @@ class Costs:
 
 
 def resolve(
-    node: dict, compose: Compose, command: list[str], components: tuple[str, ...] = ()
+    node: dict,
+    compose: Compose,
+    command: list[str],
+    components: tuple[str, ...] = (),
+    timing: Any = None,
 ) -> StudyPlan:
-    """Returns the plan of a complete node. Raises ConfigError if a variant cannot be composed, or
-    its budget cannot be matched.
+    """Returns the plan of a complete node. timing: tasks.run.trial_run, for a dry run and for a
+    budget of seconds. Raises ConfigError if a variant cannot be composed, or its budget cannot be
+    matched.
     """
     by_seconds, dry_run = node["budget"]["match"] == "seconds", node["dry_run"]
-    folder = Path("outputs", "studies", node["name"])
-    clock = StepClock(folder, MIN_SECONDS if by_seconds else 0.0) if by_seconds or dry_run else None
-    costs, unsized = Costs(clock, dry_run), variants(node, _with_result_faults(node, compose))
+    folder, clock = Path("outputs", "studies", node["name"]), None
+    if by_seconds or dry_run:
+        clock = StepClock(folder, timing.step_seconds)
+    costs, unsized = Costs(clock), variants(node, _with_result_faults(node, compose))
     if faults := [*ladder_steps.faults(unsized, command), *_tokenizer_faults(node, unsized)]:
         raise ConfigError(faults)
     if by_seconds:
-        clock.measure_all([(variant.config, costs.of(variant.config)[0]) for variant in unsized])
+        clock.measure_all([variant.config for variant in unsized])
     sized, size = [], Sizing(node["budget"], costs, compose)
     for number, variant in enumerate(unsized, 1):
         startup.show(f"Planning variant {number} of {len(unsized)}", plain=False)
         try:
             sized.append(size(variant))
         except ConfigError as error:
-            title = full_name(variant.label, variant.rung, ())
-            faults += [fault.with_fix(f"[variant {title}]") for fault in error.faults]
+            faults += [fault.with_fix(f"[variant {variant.title}]") for fault in error.faults]
     startup.clear()
     if faults := faults or ladder_steps.law_faults(sized):
         raise ConfigError(faults)
@@ -257,7 +259,8 @@ def _duplicate_faults(all_runs: list[StudyRun]) -> list[Fault]:
         for one, other in pairs
         if one is not other
     )
-    return [Fault("study.factors", rule, fix="Leave one of them out.") for rule in rules]
+    fix = "Leave one of them out; the seed and study.budget.by are set for every variant."
+    return [Fault("study.factors", rule, fix=fix) for rule in rules]
 
 
 @dataclass
@@ -282,8 +285,11 @@ class Sizing:
         return replace(variant, cost=self.costs.all(variant.config))
 
     def _cost(self, rung: Rung | None, config: Config) -> float:
-        """Returns the cost of a config that the budget matches."""
-        return ladder_steps.cost(config, rung, self.budget["match"], self.costs)
+        """Returns the cost of a config that the budget matches, with the steps of its rung."""
+        name = self.budget["match"]
+        if rung and name != "params":
+            config, _ = ladder_steps.with_tokens(config, rung, self.costs)
+        return self.costs.cost(config, name)
 
     def _matched(self, variant: Variant) -> Variant:
         """Returns the variant with one option of its config changed so that it costs as much as the

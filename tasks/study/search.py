@@ -78,8 +78,6 @@ class SearchRunner:
         self.confirmed: list[Variant] = []
         # label -> overrides, of the baseline and the best points
         self.commands: dict[str, list[str]] = {}
-        # (number of finished trials, parameter importance)
-        self.importance: tuple[int, dict[str, float]] = (0, {})
         plan.runs.clear()
 
     def trials(self) -> list[Any]:
@@ -174,20 +172,12 @@ class SearchRunner:
             "end": self.proposals.end,
             "refused": sum("refused" in attributes for attributes in ended),
             "again": sum("again" in attributes for attributes in ended),
-            "elsewhere": self.running_elsewhere(),
             "confirmed": [variant.label for variant in self.confirmed],
             "commands": self.commands,
-            "importance": self._importance(),
+            "importance": importance(self.study),
             "versions": {"optuna": version("optuna")},
             "points": [_point(t) for t in self.trials()],
         }
-
-    def _importance(self) -> dict[str, float]:
-        """Returns the parameter importance; recomputed if another trial has finished."""
-        done = sum(t.state.name == "COMPLETE" for t in self.trials())
-        if done != self.importance[0]:
-            self.importance = done, importance(self.study)
-        return self.importance[1]
 
     def take(self, locks: ExitStack, count: int) -> list[Trial]:
         """Returns at most `count` trials to run now: first those of dead processes, then new ones.
@@ -290,9 +280,9 @@ def _end_of(trial: Any) -> dict:
 def _point(trial: Any) -> dict:
     """Returns a trial as plain data, for the report."""
     run, ended = trial.user_attrs["run"], _end_of(trial)
-    variant = {key: run["variant"][key] for key in ("label", "levels", "words", "knob")}
     value = trial.value if ended["status"] == "finished" else None
-    return {"number": run["number"], "key": run["key"], "value": value} | ended | variant
+    label = run["variant"]["label"]
+    return {"number": run["number"], "key": run["key"], "label": label, "value": value} | ended
 
 
 # Trains runs until they have ended; returns the exit code of a signal that stopped it, or 0.

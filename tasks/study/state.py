@@ -88,10 +88,10 @@ def claim(run_dir: Path, name: str = CLAIM) -> Iterator[bool]:
         yield locked
 
 
-def claimed(run_dir: Path, name: str = CLAIM) -> bool:
+def claimed(run_dir: Path) -> bool:
     """Whether a process holds the lock of the run."""
     try:
-        with open(readable(run_dir / name)) as file:
+        with open(readable(run_dir / CLAIM)) as file:
             return not lock(file, shared=True)
     except OSError:
         return False

@@ -64,8 +64,6 @@ def open_storage(url: str) -> Any:
     try:
         if "://" in url:
             return _database(url)
-        if Path(url).is_dir() or not Path(url).parent.is_dir():
-            raise OSError("it is a directory, or is in one that does not exist")
         with suppress(FileNotFoundError), open(url, "rb") as file:
             # Optuna does not detect files of other formats.
             if (line := file.readline()) and "op_code" not in json.loads(line):

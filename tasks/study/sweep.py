@@ -17,7 +17,7 @@ from tasks.study.resolve import StudyPlan, resolve
 from tasks.study.wandb_group import publish, with_logger_options
 from xformer_kit.config.faults.machine import why_not_created
 from xformer_kit.files.saved_files import check_stays_inside
-from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean
+from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
 from xformer_kit.study import study_node
 from xformer_kit.study.command import command
 from xformer_kit.study.plan import StudyRun
@@ -63,16 +63,21 @@ def run_study(launcher: Any, words: list[str]) -> None:
 def _run(launcher: Any, words: list[str]) -> int:
     """Runs the study and returns its exit code. Raises ConfigError if it cannot be planned."""
     line = _command_lines[-1]
-    plan = resolve(line.study, line.compose, line.argv, tuple(line.components))
+    plan = resolve(line.study, line.compose, line.argv, tuple(line.components), line.timing)
     for directory in (plan.folder, Path(plan.node["runs"])):
         check_stays_inside(directory)
     if plan.node["dry_run"]:
         from tasks.study.dry_run import measure_outside, show
 
-        show(plan, measure_outside(plan, line.trial_seconds))
+        show(plan, measure_outside(plan, line.timing.trial_seconds))
         return 0
     note = plan.replacement_note()
-    search = search_of(plan)
+    search = None
+    if plan.adaptive:
+        from tasks.study.search import SearchRunner
+
+        search = SearchRunner(plan)
+        search.write()
     if note:
         print(note, file=sys.stderr)
     plan.write()
@@ -90,17 +95,6 @@ def _run(launcher: Any, words: list[str]) -> int:
         except KeyboardInterrupt:
             stopped = 130
     return finish(plan, stopped)
-
-
-def search_of(plan: StudyPlan) -> Any:
-    """Returns the search runner, if the design is adaptive; else None."""
-    if not plan.adaptive:
-        return None
-    from tasks.study.search import SearchRunner
-
-    search = SearchRunner(plan)
-    search.write()
-    return search
 
 
 def launch_search(
@@ -180,12 +174,9 @@ def missing_metric(plan: StudyPlan, table: ProgressTable) -> Fault | None:
             if name not in facts:
                 numbers = [k for k, v in facts.items() if isinstance(v, (int, float))]
                 metrics = [k for k in numbers if k not in NO_METRICS]
-                return Fault(
-                    f"study.{option}",
-                    f"no metric of the runs is called '{name}'",
-                    fix=f"{did_you_mean(name, metrics)}Finished runs are kept; study.{option} can"
-                    f" be {', '.join(metrics)}.",
-                )
+                rule = f"no metric of the runs is called '{name}'"
+                fix = f"{suggestion(name, metrics, 'They have')} Finished runs are kept."
+                return Fault(f"study.{option}", rule, fix=fix)
     return None
 
 

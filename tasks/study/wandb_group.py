@@ -98,7 +98,7 @@ def _tables(results: Results, content: Any) -> Iterator[tuple[str, Table]]:
         row["wandb"] = _wandb_id(Path(row.pop("directory")))
     for name, rows in (("variants", variants), ("runs", runs)):
         columns = csv_files.columns_of(rows)
-        yield name, (columns, [[_cell(row.get(column)) for column in columns] for row in rows])
+        yield name, (columns, [[row.get(column) for column in columns] for row in rows])
     for table in tables.effects(content):
         yield table.title.lower(), (table.header, table.rows)
 
@@ -109,11 +109,6 @@ def _wandb_id(directory: Path) -> str | None:
         return readable(directory / "wandb_id.txt").read_text().strip()
     except OSError:
         return None
-
-
-def _cell(value: Any) -> Any:
-    """Returns a value for a cell of a W&B table; as text if its type has no cell."""
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def _log(

@@ -278,7 +278,3 @@ def test_faults():
         " decoder.0.attn, decoder.1.attn."
     )
     assert fault_of(heads=[6]) == "heads: decoder.0.attn has heads 0 to 5; got 6."
-    assert fault_of({"mask": "sliding_window"}, real=torch.arange(5).expand(2, -1) != 2) == (
-        "real: has padding between tokens, which a mask of distances moves after them. Leave it"
-        " out, with its ids."
-    )

@@ -51,16 +51,13 @@ def test_curves_are_those_of_the_files(runs):
     assert single.get_ylabel() == "train/loss" and len(single.lines) == 1
 
 
-def test_train_and_validation_of_one_run_share_an_axis(runs, monkeypatch):
+def test_train_and_validation_of_one_run_share_an_axis(runs):
     (axes,) = plot_curves(runs[:1]).figure.axes
     assert (axes.get_ylabel(), axes.get_title()) == ("loss", "a")
     assert lines(axes) == {
         "train/loss": ([10, 20, 30, 40], [3.0, 2.5, 2.25, 2.0]),
         "val/loss": ([20, 40], [2.75, 2.5]),
     }
-    monkeypatch.chdir(runs[0].parent.parent)
-    (axes,) = plot_curves(runs[:1]).figure.axes
-    assert axes.get_title() == f"{runs[0].parent.name}/a"
 
 
 def in_legend(picture):
@@ -152,7 +149,7 @@ def test_norms_of_few_powers_of_ten_have_several_labels(runs, top):
 
 def test_norms_without_a_row_are_refused_with_the_interval(runs):
     (runs[0] / "norms.csv").write_text("step,gradient/decoder.0\n")
-    with pytest.raises(ConfigError, match=r"its norms\.csv has no row\. .*norms\.every=1"):
+    with pytest.raises(ConfigError, match=r"has no row in norms\.csv\. .*norms\.every=50"):
         plot_norms(runs[0])
 
 
@@ -170,10 +167,6 @@ def test_ticks_are_whole_steps(runs, last):
 @pytest.mark.parametrize(
     ("plot", "fault"),
     [
-        (
-            lambda a, b, c: plot_curves([]),
-            "runs: must name one run's directory at least; got none.",
-        ),
         (lambda a, b, c: plot_curves([a, "nowhere"]), "nowhere: is no run; it has no config.yaml."),
         (lambda a, b, c: plot_curves([c]), "has no figures yet; its metrics.csv has no row."),
         (
@@ -185,7 +178,7 @@ def test_ticks_are_whole_steps(runs, last):
         ),
         (
             lambda a, b, c: plot_norms(b),
-            "has no norms.csv. Norms are noted on request: python train.py callbacks.norms.",
+            "has no row in norms.csv. A row each 50 steps is recorded on request: python train.py",
         ),
         (lambda a, b, c: plot_norms("nowhere"), "nowhere: is no run; it has no config.yaml."),
     ],
@@ -221,18 +214,3 @@ def test_a_diverged_run_is_named_with_its_step_and_the_others_can_be_read(runs):
     (diverged / "metrics.csv").write_text("step,val/accuracy\n10,0.01\n20,0.02\n30,0.9\n")
     picture = plot_curves([diverged], ["val/accuracy"])
     assert picture.figure.axes[0].get_ylim()[1] > 0.9 and not note(picture)
-
-
-def test_runs_of_other_data_are_noted_if_their_labels_do_not_tell(runs):
-    """The data that the runs recorded: those of today are not read."""
-    for run, fingerprint in zip(runs[:2], "ab", strict=True):
-        (run / "summary.json").write_text(f'{{"data_fingerprint": "{fingerprint}"}}')
-    assert note(plot_curves(runs[:2])) == "Not all of these runs read the same data."
-    assert note(plot_curves(runs[:1])) == ""
-    (runs[1] / "summary.json").write_text('{"data_fingerprint": "a"}')
-    assert note(plot_curves(runs[:2])) == ""
-    (runs[1] / "config.yaml").write_text(
-        config_yaml(default_config() | {"tokenizer": {"name": "byte"}})
-    )
-    (runs[1] / "summary.json").write_text('{"data_fingerprint": "b"}')
-    assert note(plot_curves(runs[:2])) == ""

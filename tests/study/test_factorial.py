@@ -165,11 +165,5 @@ def test_one_at_a_time_compares_at_the_baseline():
     assert {e.method for e in found.values() if len(e.factors) == 2} == {"not crossed"}
 
 
-def test_faulty_tables_are_refused():
-    with pytest.raises(
-        ValueError, match=r"^A run has the factors \['a'\]; the baseline has \['a', 'b'\]\.$"
-    ):
-        factorial_effects([Cell({"a": "a0"}, 1, 2.0)], {"a": "a0", "b": "b0"})
-    with pytest.raises(ValueError, match=r"^\{'a': 'a0'\}, seed 1: the run occurs twice\.$"):
-        factorial_effects([Cell({"a": "a0"}, 1, 2.0), Cell({"a": "a0"}, 1, 3.0)], {"a": "a0"})
+def test_no_run_has_no_effect():
     assert factorial_effects([], {"a": "a0"}) == []

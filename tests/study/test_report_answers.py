@@ -15,7 +15,6 @@ from studies import (
 )
 
 from tests.study.report_pages import Page
-from xformer_kit.registry import ConfigError
 from xformer_kit.study.report.content import content
 from xformer_kit.study.report.html import html
 from xformer_kit.study.report.markdown import markdown
@@ -156,11 +155,3 @@ def test_a_run_whose_metric_is_nan_counts_as_diverged():
         report.variants[1].runs.diverged == {0: 1000}
         and report.variants[1].verdict.difference.count == 2
     )
-
-
-def test_a_missing_metric_is_refused_with_the_known_ones():
-    with pytest.raises(ConfigError) as error:
-        content(plain_study(metric="val/los_accuracy"))
-    assert list(error.value.messages) == [
-        "study.metric: no finished run has 'val/los_accuracy'. They have: val/loss, val/perplexity."
-    ]

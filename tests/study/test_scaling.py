@@ -173,10 +173,7 @@ def test_an_undetermined_exponent_is_reported():
         (ladder()[:9], "A scaling law needs at least 4 numbers of parameters; got 3."),
         (
             [Point(n, d, 3.0) for n in (1e6, 1e7, 1e8) for d in (1e8, 1e9)],
-            (
-                "A scaling law needs at least 3 numbers of tokens; got 2. "
-                "Or keep tokens the same in all runs, for a law of the other."
-            ),
+            "A scaling law needs at least 3 numbers of tokens; got 2.",
         ),
         (
             [Point(n, n, 3.0) for n in (1e6, 1e7, 1e8)],
@@ -209,10 +206,4 @@ def test_a_requested_axis():
     rising = [Point(n, 20 * n, 2 + 50 * n**-0.4) for n in np.geomspace(1e4, 1e6, 6)]
     found = fit(rising, "parameters", resamples=2)
     assert found.alpha == pytest.approx(0.4, rel=1e-3) and found.beta is None
-    with pytest.raises(ValueError, match=r"^axis: must be parameters or tokens; got 'width'\.$"):
-        fit(rising, "width")
-    with pytest.raises(
-        ValueError,
-        match=r"^A law of one axis has no compute-optimal size: vary parameters and tokens\.$",
-    ):
-        found.optimal(1e18)
+    assert found.optimal(1e18) is None  # a law of one axis has no compute-optimal size

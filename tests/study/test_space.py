@@ -168,7 +168,7 @@ def test_faults_of_an_interval(factor, fault):
         ),
         (
             {"design": {"name": "search", "pruner": "none", "whole": 3}},
-            "study.design.whole: has no effect without a pruner",
+            "study.design.whole: has no effect with sampler=tpe and pruner=none",
         ),
         (
             {"metric": "test/loss"},

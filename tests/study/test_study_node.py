@@ -53,21 +53,6 @@ def test_direction_of_a_user_metric():
     )
 
 
-def test_secondary_metrics_are_distinct():
-    assert (
-        messages(
-            study_node.faults(
-                {**NODE, "also": ["val/perplexity", "val/surprise", "tokens_per_second"]}
-            )
-        )
-        == []
-    )
-    assert messages(study_node.faults({**NODE, "also": ["seconds", "val/loss", "seconds"]})) == [
-        "study.also[1]: val/loss is the metric of the study. Leave it out.",
-        "study.also[2]: seconds is named twice. Leave it out.",
-    ]
-
-
 def test_the_command_line_replaces_values_of_the_file():
     """Hydra itself would merge the mapping of the command line into that of the file; `+` does."""
     line = ["study=norm_placement", "study.claim=null"]

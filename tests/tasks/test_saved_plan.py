@@ -47,11 +47,10 @@ def read(folder, plan):
     ("keys", "value", "fault"),
     [
         (["study", "name"], 3, "study.name: must be a text; got 3."),
-        (["study", "margin"], -0.1, "study.margin: must be above 0; got -0.1."),
         (["study", "margin"], "a", "study.margin: must be a number; got 'a'."),
         (["study", "budget"], {"match": "none"}, "study.budget: must have tolerance; got match."),
         (["variants"], {}, "variants: must be a list; got {}."),
-        (["variants"], [], "variants: must have the baseline; got none."),
+        (["variants"], [], "variants: must hold the 1 that runs name; got 0."),
         (
             ["variants", 0, "off"],
             float("nan"),
@@ -63,7 +62,7 @@ def read(folder, plan):
         (
             ["runs", 0, "variant"],
             1,
-            "runs[0].variant: must be below 1, the number of variants",
+            "variants: must hold the 2 that runs name; got 1.",
         ),
         (["search"], {"trials": 3}, "search: must have seed, end, refused, again, confirmed, "),
     ],

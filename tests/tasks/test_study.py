@@ -8,10 +8,12 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from tasks.study.resolve import StudyPlan
 from tasks.study.state import ATTEMPT_INTERVAL, CLAIM, claim, claimed, lock
 from tasks.study.sweep import directory_override
 from tests import forked_train
@@ -38,6 +40,7 @@ TINY = [
     "logger=none",
 ]
 STUDY = Path("outputs", "studies", "norm_placement")
+REPLACED = f"{STUDY} has a report of other runs, which this study replaces; the runs are kept."
 
 
 def start(home: Path, *more: str) -> forked_train.ForkedTrain:
@@ -101,7 +104,8 @@ def test_a_key_that_reads_as_a_number_names_its_directory(key):
 
 def test_finished_runs_are_not_repeated_and_seeds_are_added(copy):
     before = final_metrics(copy)
-    assert "4 runs, 4 of them done already" in run_study(copy)
+    output = run_study(copy)
+    assert "4 runs, 4 of them done already" in output and REPLACED not in output
     assert "6 runs, 4 of them done already" in run_study(copy, "study.seeds=3")
     after = final_metrics(copy)
     assert (
@@ -111,13 +115,14 @@ def test_finished_runs_are_not_repeated_and_seeds_are_added(copy):
     )
 
 
-def test_the_replacement_of_a_report_of_other_runs_is_announced(copy):
-    note = f"{STUDY} has a report of other runs, which this study replaces; the runs are kept."
-    assert note not in run_study(copy, "study.seeds=1")
-    assert note in run_study(copy, "study.seeds=1", "optim.lr=0.01")
+def test_the_replacement_of_a_report_of_other_runs_is_announced(copy, monkeypatch):
+    assert REPLACED in run_study(copy, "study.seeds=1", "optim.lr=0.01")
     assert len(runs(copy)) == 6
+    monkeypatch.chdir(copy)
+    other: Any = StudyPlan({"name": STUDY.name}, [], (), [], [], None, None, None)
+    assert other.replacement_note().startswith(REPLACED)
     (copy / STUDY / "report.md").unlink()
-    assert note not in run_study(copy, "study.seeds=1")
+    assert other.replacement_note() == ""
 
 
 def test_shared_runs_are_reused_by_another_study(copy):
@@ -257,7 +262,7 @@ def test_a_metric_that_runs_do_not_have_is_refused_with_the_known_ones(copy):
         ),
         (
             ["study.factors={placement:[pre]}"],
-            "study.factors.placement: its level pre equals the baseline",
+            "study.factors.placement: has no level but the baseline's, pre",
         ),
         (
             ["study.factors={placement:[pots]}"],

@@ -1,77 +1,70 @@
-"""The estimated time of a run in a dry run: its steps with the optimizer's work, its validations,
-and building the model.
-"""
+"""The estimated time of a run in a dry run: its steps, its validations, and all else."""
 
 from types import SimpleNamespace
 
 import pytest
-import torch
 
-from tasks.study import timing
-from tasks.study.dry_run import duration
-from tasks.study.timing import Pace, StepClock, measure
-from xformer_kit.data import prepare
-from xformer_kit.optim import OPTIMIZERS
-from xformer_kit.study.report.numbers import compact
+from tasks.run import trial_run
+from tasks.study.resolve import Costs
+from tasks.study.timing import StepClock
+from xformer_kit.study.numbers import compact
 
 
-@pytest.mark.parametrize(
-    ("steps", "every", "seconds"), [(150, 75, 14), (100, 75, 14), (50, 75, 9), (100, None, 9)]
-)
-def test_validations_are_counted(tmp_path, monkeypatch, steps, every, seconds):
-    monkeypatch.setattr(
-        timing, "measure", lambda config, prepared, min_seconds: Pace(4.0, 0.1, 5.0)
-    )
-    clock = StepClock(tmp_path)
-    config = {"seed": 3, "trainer": {"val_every": every, "max_steps": steps}}
-    assert clock.overhead(config, None, steps) == seconds
-    assert (
-        clock(config, None) == 0.1 == clock({**config, "seed": 9}, None) and len(clock.known) == 1
-    )
+def test_validations_are_counted(tmp_path, config):
+    """A validation of n batches takes as long as n thirds of a step; a run has one at its end, or
+    one each val_every steps.
+    """
+
+    def overhead(*words):
+        composed = config("data.batch_size=1", *words)
+        clock = StepClock(tmp_path, lambda config: 0.3)
+        found = Costs(clock).all(composed)["overhead"]
+        data = Costs().data(composed)
+        assert clock.known.keys() == {clock._key({**composed, "seed": 9})}
+        return found / 0.1, len(data.valid_batches(data.rows))
+
+    at_end, batches = overhead("trainer.val_every=null")
+    assert at_end == pytest.approx(batches) and batches > 2
+    assert overhead("trainer.max_steps=9", "trainer.val_every=4")[0] == pytest.approx(3 * batches)
+    limited = "trainer.val_every=null", "trainer.limit_val_batches=2"
+    assert overhead(*limited)[0] == pytest.approx(2)
 
 
-def test_measured_steps_equal_those_of_a_run(config, monkeypatch):
-    """Each changes the weights, and its gradient is that of the mean over all of its tokens."""
-    norms, create = [], OPTIMIZERS.create
+def test_a_step_is_measured_in_real_training(config, monkeypatch):
+    """Steps after the warm-up, without compilation, until they take long enough."""
+    chosen, fit = [], trial_run.fit
 
-    def create_recording(node, *, model, **options):
-        optimizer = create(node, model=model, **options)
-        step = optimizer.step
+    def record(composed, steps, callback):
+        assert not composed["trainer"]["compile"]
+        fit(composed, steps, callback)
+        chosen.append(callback.ends)
 
-        def record_and_step():
-            gradients = [p.grad for p in model.parameters()]
-            norms.append(float(torch.nn.utils.get_total_norm(gradients)))
-            step()
-
-        optimizer.step = record_and_step
-        return optimizer
-
-    monkeypatch.setattr(OPTIMIZERS, "create", create_recording)
-    for accumulate in (1, 2):
-        composed = config(f"trainer.accumulate={accumulate}", "trainer.limit_val_batches=2")
-        assert min(measure(composed, prepare(composed))) > 0
-    full, accumulated = norms[: len(norms) // 2], norms[len(norms) // 2 :]
-    assert len(full) == timing.WARMUP_STEPS + timing.MEASURED_STEPS
-    assert len(set(full)) == len(full)
-    assert full == pytest.approx(accumulated, rel=1e-4)
+    monkeypatch.setattr(trial_run, "fit", record)
+    composed = config("trainer.compile=true")
+    monkeypatch.setattr(trial_run, "MIN_SECONDS", 0.0)
+    assert trial_run.step_seconds(composed) > 0
+    assert len(chosen[0]) == trial_run.WARMUP_STEPS + trial_run.MEASURED_STEPS
+    monkeypatch.setattr(trial_run, "MIN_SECONDS", 0.5)
+    trial_run.step_seconds(composed)
+    assert chosen[1][-1] - chosen[1][1] >= 0.5
+    assert len(chosen[1]) > len(chosen[0])
 
 
-def test_warm_up_and_load_affect_all_variants_equally(tmp_path, monkeypatch):
+def test_warm_up_and_load_affect_all_variants_equally(tmp_path):
     """The first model of a process takes three times as long, and the load of the machine grows
     with every measurement.
     """
     calls = []
 
-    def slower(config, prepared, min_seconds=0.0):
+    def slower(config):
         calls.append(config["component"])
-        return Pace(0.0, config["cost"] * (3.0 if len(calls) == 1 else 1 + 0.1 * len(calls)), 0.0)
+        return config["cost"] * (3.0 if len(calls) == 1 else 1 + 0.1 * len(calls))
 
-    monkeypatch.setattr(timing, "measure", slower)
-    clock = StepClock(tmp_path)
+    clock = StepClock(tmp_path, slower)
     costs = {"baseline": 1.0, "same": 1.0, "double": 2.0}
-    configs = [({"component": n, "cost": c, "trainer": {}}, None) for n, c in costs.items()]
+    configs = [{"component": n, "cost": c, "trainer": {}} for n, c in costs.items()]
     clock.measure_all(configs)
-    base, same, double = (clock(*config) for config in configs)
+    base, same, double = map(clock, configs)
     assert same / base == pytest.approx(1, abs=0.1) and double / base == pytest.approx(2, abs=0.25)
     assert calls[1:4] == calls[4:7][::-1] == calls[7:10] == list(costs)
     clock.measure_all(configs)
@@ -98,12 +91,12 @@ def _lines(costs, width, monkeypatch):
     out = StringIO()
     console = Console(file=out, width=width, force_terminal=True, color_system=None)
     plan = SimpleNamespace(variants=variants, node=node, adaptive=False)
-    dry_run.show(plan, dry_run.Outside(0.0, 0.0), console)
+    dry_run.show(plan, 0.0, console)
     return out.getvalue().splitlines()
 
 
 def test_the_table_of_a_dry_run_is_complete_at_80_columns(monkeypatch):
-    costs = {"placement=sandwich": {"params": 232_000, "trainable": 232_000}}
+    costs = {"placement=sandwich": {"params": 232_000}}
     text = "\n".join(lines := _lines(costs, 80, monkeypatch))
     assert all(len(line) <= 80 for line in lines)
     words = (
@@ -115,29 +108,20 @@ def test_the_table_of_a_dry_run_is_complete_at_80_columns(monkeypatch):
         "ffn.width=176",
         "-0.03",
     )
-    assert all(word in text for word in words) and "…" not in text and "trainable" not in text
-
-
-def test_the_table_has_the_trainable_parameters_if_some_are_frozen(monkeypatch):
-    costs = {
-        "baseline": {"params": 232_000, "trainable": 232_000},
-        "frozen": {"params": 232_000, "trainable": 111_000},
-    }
-    text = "\n".join(_lines(costs, 80, monkeypatch))
-    assert "trainable" in text and "111k" in text
+    assert all(word in text for word in words) and "…" not in text
 
 
 @pytest.mark.parametrize(
     ("over", "expected"),
     [
-        ((), "0 of them done; the others take about 30 s in"),
-        (("a",), "the others take about 23 s in"),
+        ((), "0 of them done; the others take about 21.0 s in"),
+        (("a",), "the others take about 14.0 s in"),
         (("a", "b", "c"), "3 runs, all of them done."),
     ],
 )
 def test_the_forecast_is_the_sum_of_the_runs_that_are_missing(over, expected):
-    """9 s for the first process, and 2 s of steps, 1 s of validations and 4 s for each run."""
-    from tasks.study.dry_run import Outside, _missing_runs, measure_outside
+    """2 s of steps, 1 s of validations and 4 s for each run."""
+    from tasks.study.dry_run import _missing_runs, measure_outside
 
     variant = SimpleNamespace(cost={"seconds": 2.0, "overhead": 1.0})
     plan = SimpleNamespace(
@@ -147,13 +131,6 @@ def test_the_forecast_is_the_sum_of_the_runs_that_are_missing(over, expected):
         node={"stop": None, "design": {"name": "one_at_a_time"}},
         adaptive=False,
     )
-    assert expected in _missing_runs(plan, Outside(9.0, 4.0))
+    assert expected in _missing_runs(plan, 4.0)
     if len(over) == 3:  # nothing is trained to measure its time
-        assert measure_outside(plan, lambda *_: pytest.fail("trained")) == Outside(0.0, 0.0)
-
-
-@pytest.mark.parametrize("seconds", [1, 59, 119, 120, 3599, 7199, 7200, 90_000])
-def test_a_duration_is_rounded_in_its_unit(seconds):
-    number, unit = duration(seconds).split()
-    size, digit = {"s": (1, 1), "min": (60, 1), "h": (3600, 0.1)}[unit]
-    assert abs(size * float(number) - seconds) <= size * digit / 2
+        assert measure_outside(plan, lambda *_: pytest.fail("trained")) == 0

@@ -35,7 +35,6 @@ def plot_mask(
     replaces it. prefix: length of the prefix in tokens, for masks with a bidirectional prefix.
     Raises ConfigError for an invalid mask.
     """
-    _check_positive(length=length, heads=heads)
     if isinstance(mask, Model):
         masks = list(_masks_of_model(mask))
     elif isinstance(mask, Mask):
@@ -68,7 +67,6 @@ def plot_bias(
     future: whether keys after the query are plotted; a model's own replace both. Raises ConfigError
     for a position without a bias, and for a learned one that is not built.
     """
-    _check_positive(length=length, heads=heads)
     if isinstance(position, Model):
         biases = list(_biases_of_model(position, length))
     elif isinstance(position, Position):
@@ -98,13 +96,6 @@ def plot_attention(
     they are not all heads. Negative weights, which some attentions have, have another colour.
     """
     by_name = weights if isinstance(weights, Mapping) else {"": weights}
-    if not by_name:
-        raise config_error(
-            "weights",
-            "must hold those of an attention at least",
-            got="none",
-            fix="See attention_weights.",
-        )
     rows = [
         _row_of_weights(name, values, row, heads, tokens, source)
         for name, values in by_name.items()
@@ -112,12 +103,6 @@ def plot_attention(
     low, high = _extremes(rows)
     label = "weight" if low < 0 else "weight, shaded by its square root"
     return plot_grid(rows, Scale(low, high, label, root=True))
-
-
-def _check_positive(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise config_error(name, "must be at least 1", got=size)
 
 
 def _complete_node(registry: Registry, node: Any) -> dict[str, Any]:
@@ -234,10 +219,6 @@ def _row_of_weights(
 ) -> Row:
     """One panel per head of an attention."""
     if weights.ndim == 4:
-        if not 0 <= row < len(weights):
-            raise config_error(
-                "row", f"must be one of the {len(weights)} sequences, from 0 on", got=row
-            )
         weights = weights[row]
     weights = weights.detach().float().cpu().view(-1, *weights.shape[-2:])
     queries = keys = tokens or ()

@@ -19,7 +19,7 @@ from xformer_kit.inspect.layers import group_equal
 from xformer_kit.kernel import Kernel, Reference
 from xformer_kit.model.model import Model
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error, suggestion
-from xformer_kit.tensors.tokens import Tokens, has_gap
+from xformer_kit.tensors.tokens import Tokens
 from xformer_kit.tensors.uncompiled import uncompiled
 
 REFERENCE = Reference()
@@ -73,22 +73,14 @@ def attention_weights(
     With softmax a row sums to 1, or to 0 if the query sees no key; other scores and `differential`
     have other sums. Learned keys of `persistent_memory` come before those of tokens. For attentions
     through landmarks or mixtures of tokens (nystrom, orthoformer, linformer) and for `lambda`, a
-    weight is the factor of a token's value in the output.
+    weight is the factor of a token's value in the output. A model with a mask of distances moves
+    padding between tokens after them, also in the weights.
 
     Raises ConfigError for layers and heads that do not exist, and for attentions without weights if
     they are chosen or if there are no others: those that keep a state (linear attention), and those
-    that mix tokens in a fixed way; and for padding between tokens that a model moves.
+    that mix tokens in a fixed way.
     """
     records = record_attention(model, lambda: model(ids, **inputs), layers, heads)
-    for name in ("real", "source_real", "target_real"):
-        real = inputs.get(name)
-        stacks: Any = [model.get_submodule(stack) for stack in model.names]
-        if real is not None and has_gap(real) and any(one.measures_distances for one in stacks):
-            raise config_error(
-                name,
-                "has padding between tokens, which a mask of distances moves after them",
-                fix="Leave it out, with its ids.",
-            )
     return {name: record.weights for name, record in records.items()}
 
 

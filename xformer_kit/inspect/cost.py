@@ -4,11 +4,10 @@ import json
 
 import torch
 
-from xformer_kit.inspect.flops import flops_per_token
+from xformer_kit.inspect import flops
 from xformer_kit.inspect.parameters import count
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
-from xformer_kit.optim.freezing import Freezing
 from xformer_kit.registry import Node
 
 NOT_OF_THE_MODEL = (
@@ -38,20 +37,13 @@ class Cost:
         """Number of parameters."""
         return count(self._model(config))
 
-    def trainable(self, config: Node) -> int:
-        """Number of parameters that are trained from the first step on."""
-        model, frozen = self._model(config), config["model"].get("freeze") or ()
-        Freezing(model, frozen, config["model"].get("unfreeze_at")).set_step(0)
-        return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
     def flops_per_token(self, config: Node) -> float:
         """Training FLOPs per token, forward and backward."""
         model_config = {k: v for k, v in config.items() if k not in NOT_OF_THE_MODEL}
         key = json.dumps(model_config, sort_keys=True, default=str)
         if key not in self._flops:
-            self._flops[key] = flops_per_token(
-                self._model(config), config["data"]["seq_len"], self.given_logits
-            )
+            counted = flops.count(self._model(config), config["data"]["seq_len"], self.given_logits)
+            self._flops[key] = counted.training
         return self._flops[key]
 
     def flops(self, config: Node, steps: int) -> float:

@@ -6,7 +6,6 @@ import os
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from xformer_kit.config import read_config
 from xformer_kit.config.saved.difference import as_literal, differing, flat
 from xformer_kit.config.saved.identity import hashed_config
 from xformer_kit.config.saved.run_directories import run_directories
-from xformer_kit.files.saved_files import read_columns, read_object
+from xformer_kit.files.saved_files import read_columns
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.style import (
     LINES,
@@ -27,12 +26,11 @@ from xformer_kit.inspect.style import (
     marker_places,
 )
 from xformer_kit.metrics import TRAIN_LOSS, VAL_LOSS
-from xformer_kit.registry import ConfigError, Node, config_error, suggestion
+from xformer_kit.registry import Node, config_error, suggestion
 from xformer_kit.text.command_lines import train
 from xformer_kit.text.user_path import user_path
 
 MAX_POINTS = 60  # of a training metric; more are averaged, since each is of one batch
-MAX_NOTE_RUNS = 12  # runs that a note names
 LOSSES = ("loss", "perplexity", "bits_per_byte")  # high at the start
 LONG_LABEL = 24  # letters; with a longer label the legend has one column
 GREY = "#6f6f6f"
@@ -52,18 +50,11 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
     runs: directories; that of a sweep stands for its runs. metrics: columns of metrics.csv, such as
     `val/accuracy`; None for the losses, or the first metric if there are none. Training metrics are
     averaged over neighbouring records. A note below the panels names the runs without a row or a
-    finite value of these metrics, those that diverged, with the step (a loss above `divergence_cap`
-    is outside the axis), and that runs with one config read different data. Raises ConfigError for
-    a directory that is not a run, if no run has values yet, and for a metric that no run has.
+    finite value of these metrics, and those that diverged, with the step (a loss above
+    `divergence_cap` is outside the axis). Raises ConfigError for a directory that is not a run, if
+    no run has values yet, and for a metric that no run has.
     """
     paths = run_directories(runs)
-    if not paths:
-        raise config_error(
-            "runs",
-            "must name one run's directory at least",
-            got="none",
-            fix="Try outputs/decoder/*.",
-        )
     labels = _labels(paths)
     curves = {
         label: _read_curves(path / "metrics.csv") for label, path in zip(labels, paths, strict=True)
@@ -89,10 +80,9 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
         labels, finite = list(known), set(known)
     styles = {label: line_style(i) for i, label in enumerate(labels) if label in finite}
     lines = [
-        _missing_note([label for label, found in curves.items() if not found], "no row yet"),
-        _missing_note(missing, f"no finite value of {' or '.join(panels)}"),
+        _note("Runs with no row yet:", [label for label, found in curves.items() if not found]),
+        _note(f"Runs with no finite value of {' or '.join(panels)}:", missing),
         *itertools.starmap(_divergence_note, panels.items()),
-        _data_note(paths),
     ]
     return _plot_panels(panels, styles, zoom=True, note="\n".join(filter(None, lines)), title=title)
 
@@ -110,12 +100,8 @@ def plot_norms(run: str | Path) -> Picture:
     file = path / "norms.csv"
     curves = _read_curves(file)
     if not curves:
-        fix = f"Norms are noted on request: {train('callbacks.norms.every=50')}"
-        if file.exists():
-            fix = f"A row needs callbacks.norms.every steps: {train('callbacks.norms.every=1')}"
-        raise config_error(
-            run, "its norms.csv has no row" if file.exists() else "has no norms.csv", fix=fix
-        )
+        fix = f"A row each 50 steps is recorded on request: {train('callbacks.norms.every=50')}"
+        raise config_error(run, "has no row in norms.csv", fix=fix)
     panels: dict[str, list[StepCurve]] = {}
     for column, curve in curves.items():
         kind, _, label = column.partition("/")
@@ -152,9 +138,10 @@ def _read_curves(path: Path) -> dict[str, StepCurve]:
 
 def _labels(paths: Sequence[Path]) -> list[str]:
     """The values of each run's config that differ from the other runs'; if these labels are equal,
-    empty or too long, the directories.
+    empty or too long, the directories, relative to one that has all of them.
     """
-    configs = _configs(paths)
+    # without what does not affect the results
+    configs = [dict(flat(hashed_config(read_config(path)))) for path in paths]
     differences = differing(configs)
     labels = [
         ", ".join(
@@ -165,30 +152,9 @@ def _labels(paths: Sequence[Path]) -> list[str]:
         for config in configs
     ]
     usable = len(set(labels)) == len(labels) and all(0 < len(label) <= 60 for label in labels)
-    if usable:
-        return labels
-    here, absolute = Path.cwd(), [path.absolute() for path in paths]
-    if not all(path.is_relative_to(here) for path in absolute):
-        here = Path(os.path.commonpath([path.parent for path in absolute]))
-    return [str(path.relative_to(here)) for path in absolute]
-
-
-def _configs(paths: Sequence[Path]) -> list[Node]:
-    """The flat config of each run, without what does not affect the results."""
-    return [dict(flat(hashed_config(read_config(path)))) for path in paths]
-
-
-def _data_note(paths: Sequence[Path]) -> str:
-    """A note if the runs read different data, by their summary.json, which their configs do not
-    tell; else empty.
-    """
-    recorded = set()
-    for path in paths:
-        with suppress(FileNotFoundError, ConfigError):  # not finished
-            recorded.add(read_object(path / "summary.json", {}).get("data_fingerprint"))
-    nodes = {key.partition(".")[0] for key in differing(_configs(paths))}
-    differs_unseen = len(recorded - {None}) > 1 and not nodes & {"data", "tokenizer"}
-    return "Not all of these runs read the same data." if differs_unseen else ""
+    absolute = [path.absolute() for path in paths]
+    here = os.path.commonpath([path.parent for path in absolute])
+    return labels if usable else [str(path.relative_to(here)) for path in absolute]
 
 
 def _by_quantity(panels: Mapping[str, list[StepCurve]]) -> dict[str, list[StepCurve]]:
@@ -198,11 +164,6 @@ def _by_quantity(panels: Mapping[str, list[StepCurve]]) -> dict[str, list[StepCu
         same = found.setdefault(metric.rpartition("/")[2], [])
         same += [curve._replace(label=metric) for curve in curves]
     return found
-
-
-def _missing_note(labels: Sequence[str], reason: str) -> str:
-    """A note on the runs that have no line; empty if there are none."""
-    return _wrapped(f"Runs with {reason}:", labels)
 
 
 def _divergence_note(metric: str, curves: Sequence[StepCurve]) -> str:
@@ -218,7 +179,7 @@ def _divergence_note(metric: str, curves: Sequence[StepCurve]) -> str:
         if any(map(math.isfinite, curve.values))
     }
     found = [f"{label} (step {step:,})" for label, step in steps.items() if step is not None]
-    return _wrapped(f"{metric} diverged:", found)
+    return _note(f"{metric} diverged:", found)
 
 
 def _cap(metric: str, curves: Sequence[StepCurve]) -> float:
@@ -228,12 +189,11 @@ def _cap(metric: str, curves: Sequence[StepCurve]) -> float:
     return min(sys.float_info.max, divergence_cap(curve.values for curve in curves))
 
 
-def _wrapped(start: str, labels: Sequence[str]) -> str:
+def _note(start: str, labels: Sequence[str]) -> str:
+    """A wrapped list of runs; empty if there are none."""
     if not labels:
         return ""
-    text = f"{start} {'; '.join(labels[:MAX_NOTE_RUNS])}"
-    if len(labels) > MAX_NOTE_RUNS:
-        text += f"; and {len(labels) - MAX_NOTE_RUNS} more"
+    text = f"{start} {'; '.join(labels)}"
     return textwrap.fill(text, 90, break_on_hyphens=False, break_long_words=False)
 
 

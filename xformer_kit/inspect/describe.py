@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch import nn
 
 from xformer_kit.config.faults.size import ensure_countable
 from xformer_kit.data.tokenizer import TOKENIZERS
@@ -21,7 +20,6 @@ from xformer_kit.inspect.tree import ModuleNode, tree
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
-from xformer_kit.optim.freezing import Freezing
 from xformer_kit.plan import StackPlan, max_len, stacks
 from xformer_kit.registry import config_error
 from xformer_kit.tensors import ParameterInfo, canonical, parameter_table
@@ -98,7 +96,7 @@ def describe(
         unknown,
         given_logits,
         _parameter_rows(model),
-        _frozen(model, config),
+        parameters.frozen(model, config),
     )
 
 
@@ -112,12 +110,6 @@ def _parameter_rows(model: Model) -> list[ParameterRow]:
         ParameterRow(pattern if len(names) > 1 else names[0], len(names), shape, info)
         for (pattern, shape, info), names in groups.items()
     ]
-
-
-def _frozen(model: nn.Module, config: Mapping[str, Any]) -> int:
-    """The number of parameters that are not trained in the first step."""
-    Freezing(model, config["model"].get("freeze") or ()).set_step(0)
-    return sum(p.numel() for p in model.parameters() if not p.requires_grad)
 
 
 def vocabulary(config: Mapping[str, Any]) -> int:

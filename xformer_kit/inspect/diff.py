@@ -79,14 +79,21 @@ def diff(
 
 
 def _values(one: Config, other: Config) -> Iterator[Pair]:
-    flat_configs = [dict(_values_by_path(config)) for config in (one, other)]
-    for path in differing(flat_configs):
-        if path == "name" or path.startswith("logger."):  # of the run, not of the model
-            continue
-        options = _changed_options(path, flat_configs) if path.endswith(".name") else []
-        for key in (path, *options):
-            values = (config.get(key, MISSING) for config in flat_configs)
-            yield Pair(key.removesuffix(".name"), *values)
+    """The values that differ. Of components with different names, only the options that one of the
+    configs sets to another value than the default.
+    """
+    configs = [dict(_values_by_path(config)) for config in (one, other)]
+    defaults = [_defaults(config) for config in configs]
+    comparable = {*differing(configs)}
+    for path in dict.fromkeys(itertools.chain(*configs)):
+        first, second = (config.get(path, MISSING) for config in configs)
+        given = any(
+            path in config and config[path] != usual.get(path, MISSING)
+            for config, usual in zip(configs, defaults, strict=True)
+        )
+        of_model = path != "name" and not path.startswith("logger.")  # not of the run
+        if first != second and of_model and (path in comparable or given):
+            yield Pair(path.removesuffix(".name"), first, second)
 
 
 def _values_by_path(config: Config) -> Iterator[tuple[str, Any]]:
@@ -98,30 +105,10 @@ def _values_by_path(config: Config) -> Iterator[tuple[str, Any]]:
         yield from flat(value if registry is None else registry.as_node(value), path)
 
 
-def _changed_options(name_path: str, flat_configs: Sequence[Config]) -> list[str]:
-    """Paths of the options of two different components in one place whose values differ, if one of
-    them is not its component's default. name_path: the path of the components' names.
-    """
-    prefix = name_path.removesuffix("name")
-    defaults = [_defaults(prefix, config) for config in flat_configs]
-    one, other = flat_configs
-    return [
-        path
-        for path in dict.fromkeys([*one, *other])
-        if path.startswith(prefix)
-        and path != name_path
-        and one.get(path, MISSING) != other.get(path, MISSING)
-        and any(
-            path in config and config[path] != usual.get(path, MISSING)
-            for config, usual in zip(flat_configs, defaults, strict=True)
-        )
-    ]
-
-
-def _defaults(prefix: str, config: Config) -> Config:
-    """The defaults of the component at a path and of its components, by path."""
+def _defaults(config: Config) -> Config:
+    """The defaults of all components of a flat config, by path."""
     defaults: dict[str, Any] = {}
-    names = [path for path in config if path.startswith(prefix) and path.endswith(".name")]
+    names = [path for path in config if path.endswith(".name")]
     for path in sorted(names, key=len):  # the outer component determines the inner ones
         place, component = path.removesuffix(".name"), config[path]
         registry = registry_at(place)

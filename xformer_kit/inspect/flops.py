@@ -39,16 +39,10 @@ class Flops(NamedTuple):
     modules: dict[str, float]  # forward, by module name
 
 
-def flops_per_token(model: nn.Module, seq_len: int, given_logits: float = 1.0) -> float:
-    """Training FLOPs per token, forward and backward, in sequences (with two stacks sources and
-    targets) of `seq_len` tokens. The model may be on any device.
-    """
-    return count(model, seq_len, given_logits).training
-
-
 def count(model: nn.Module, seq_len: int, given_logits: float = 1.0) -> Flops:
-    """FLOPs per token of a model on any device, which is not changed. given_logits: share of the
-    tokens whose logits the objective computes.
+    """FLOPs per token of a model on any device, which is not changed, in sequences (with two stacks
+    sources and targets) of `seq_len` tokens. given_logits: share of the tokens whose logits the
+    objective computes.
 
     A model that cannot run on the meta device, because a component reads values, runs on its own
     device.

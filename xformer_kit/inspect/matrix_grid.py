@@ -3,6 +3,7 @@ keys are columns.
 """
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -14,8 +15,8 @@ MAX_COLUMNS = 4  # panels next to each other in one row that wraps
 MIN_SIDE, MAX_SIDE = 0.8, 4.4  # inches of a panel
 FEW_CELLS_SIDE, CELL = 1.6, 0.4  # inches of a panel with few cells, and of a cell, at most
 GRID_CELLS = 32  # most cells in a row for which lines are drawn between them
+TITLE_WIDTH = 18  # letters in a line of a row's title
 MIN_POINTS = 6.0  # smallest readable font size
-LONG_TITLE = 18  # letters; a longer title of a row has one line per word
 FILL = "#0072b2"
 
 
@@ -92,20 +93,13 @@ def plot_grid(rows: Sequence[Row], scale: Scale) -> Picture:
         for y, row in enumerate(rows):
             for axes in grid[y, len(row.panels) :]:
                 axes.remove()
-            repeated = y and [p.title for p in row.panels] == [p.title for p in rows[y - 1].panels]
             for x, panel in enumerate(row.panels):
                 _plot_cells(grid[y, x], panel, scale)
                 last = y + 1 == len(rows) or x >= len(rows[y + 1].panels)  # no panel is below
                 _label_tokens(grid[y, x], panel, side, labelled[y] or last, x == 0)
-                if not table or not repeated:
-                    grid[y, x].set_title(panel.title, fontsize=9)
-            words = [
-                word
-                for line in row.title.splitlines()
-                for word in (line.split() if len(line) > LONG_TITLE else [line])
-            ]
-            label = "\n".join([*words, "query"]) if table else "query"
-            grid[y, 0].set_ylabel(label, fontsize=9)
+                grid[y, x].set_title(panel.title, fontsize=9)
+            title_lines = wrap(row.title, TITLE_WIDTH, break_long_words=False) if table else []
+            grid[y, 0].set_ylabel("\n".join([*title_lines, "query"]), fontsize=9)
         if title:
             figure.suptitle(title, fontsize=10.5)
         if scale.label:

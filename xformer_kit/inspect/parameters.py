@@ -4,6 +4,9 @@ from typing import Any
 
 from torch import nn
 
+from xformer_kit.optim.freezing import Freezing
+from xformer_kit.registry import Node
+
 
 def count(module: nn.Module) -> int:
     """Number of parameters; shared ones (a tied embedding) count once."""
@@ -16,6 +19,13 @@ def active(module: nn.Module) -> int:
     """
     modules: Any = module.modules()
     return count(module) - sum(m.unused() for m in modules if hasattr(m, "unused"))
+
+
+def frozen(module: nn.Module, config: Node) -> int:
+    """Number of parameters that are not trained in the first step."""
+    options = config["model"]
+    Freezing(module, options.get("freeze") or (), options.get("unfreeze_at")).set_step(0)
+    return sum(p.numel() for p in module.parameters() if not p.requires_grad)
 
 
 def count_new(module: nn.Module, counted: set[int]) -> int:

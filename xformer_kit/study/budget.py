@@ -6,12 +6,14 @@ the run's summary. An integer knob cannot hit every target: the remaining differ
 and above the tolerance the variant is refused with the nearest values.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NamedTuple
 
 from xformer_kit.registry import ConfigError, Fault, config_error, to_plain
 from xformer_kit.study.nodes import Config, Node
+from xformer_kit.study.numbers import percent
 
 COST_NAMES = {
     "params": "parameters",
@@ -25,9 +27,8 @@ Costs = Callable[[Config], float]  # config -> its cost
 
 
 class Match(NamedTuple):
-    """A variant with a matched budget."""
+    """A matched budget of a variant."""
 
-    config: Config
     words: tuple[str, ...]  # overrides of the knob: ffn.width=342
     off: float  # relative difference from the baseline's cost
 
@@ -39,7 +40,7 @@ def match_budget(
     costs: Costs,
     refused: Callable[[Config], list[Fault]],
 ) -> Match:
-    """The config with its knob adjusted so that its cost is `target`. Raises ConfigError if no
+    """The value of the config's knob with which its cost is `target`. Raises ConfigError if no
     value is within the tolerance.
 
     The cost grows with the knob, so the two integers around the target are found by bisection; if a
@@ -54,8 +55,13 @@ def match_budget(
         return None if refused(changed) else costs(changed) / target - 1
 
     if costs(config) == target:
-        return Match(config, (), 0.0)
-    low, high = _values_around_target(off, max(1, current(config, knob)))
+        return Match((), 0.0)
+    high = max(1, current(config, knob))
+    while (_nearest_supported(off, high) or 0) < 0 and high < 2**40:
+        high *= 2
+    # A value counts as too small if no value near it is supported.
+    high = bisect_left(range(high), 0.0, 1, key=lambda value: _nearest_supported(off, value) or -1)
+    low = max(1, high - 1)
     near = {
         v: share for v in _supported_neighbours(off, low, high) if (share := off(v)) is not None
     }
@@ -71,16 +77,14 @@ def match_budget(
         f"{knob}={best}",
         *(["ffn.expand=null"] if knob == "ffn.width" and config["ffn"].get("expand") else []),
     )
-    return Match(with_knob(config, knob, best), words, near[best])
+    return Match(words, near[best])
 
 
 def _unmatched(node: Node, target: float, near: Mapping[int, float]) -> ConfigError:
     """The error if no value of the knob is within the tolerance; it has the nearest values."""
     knob = node["by"]
     nearest = sorted(near, key=lambda value: abs(near[value]))[:2]
-    tried = " and ".join(
-        f"{knob}={value} is off by {_format_percent(near[value])}" for value in nearest
-    )
+    tried = " and ".join(f"{knob}={value} is off by {percent(near[value])}" for value in nearest)
     target_text = f"{target:,.0f}" if target >= 100 else f"{target:.3g}"
     other = ", or adjust another key with study.budget.by" * (knob != "trainer.max_steps")
     return config_error(
@@ -89,12 +93,6 @@ def _unmatched(node: Node, target: float, near: Mapping[int, float]) -> ConfigEr
         f" {100 * node['tolerance']:g} % by {knob}: {tried}",
         fix=f"Raise study.budget.tolerance{other}.",
     )
-
-
-def _format_percent(share: float) -> str:
-    """In percent, with one decimal or one significant digit."""
-    number = 100 * share
-    return f"{number:+.1f} %" if abs(number) >= 0.05 else f"{number:+.1g} %"
 
 
 def with_knob(config: Config, knob: str, value: int) -> Config:
@@ -107,14 +105,6 @@ def with_knob(config: Config, knob: str, value: int) -> Config:
     return changed
 
 
-def with_tokens(config: Config, tokens: float, per_step: float) -> tuple[Config, float]:
-    """The config with the optimizer steps nearest to a number of training tokens, and their
-    relative difference from it.
-    """
-    steps = max(1, round(tokens / per_step))
-    return with_knob(config, "trainer.max_steps", steps), steps * per_step / tokens - 1
-
-
 def current(config: Config, knob: str) -> int:
     """The knob's value in the config; 4 * model.dim for an ffn.width that is not set."""
     group, _, key = knob.partition(".")
@@ -122,22 +112,6 @@ def current(config: Config, knob: str) -> int:
     if value is None and knob == "ffn.width":
         return 4 * config["model"]["dim"]
     return int(value or 0)
-
-
-def _values_around_target(off: Off, start: int) -> tuple[int, int]:
-    """Two neighbouring values around the target; the search begins at `start`."""
-    low = high = start
-    while (found := _nearest_supported(off, low)) is not None and found > 0 and low > 1:
-        low //= 2
-    while (found := _nearest_supported(off, high)) is not None and found < 0 and high < 2**40:
-        high *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if (found := _nearest_supported(off, middle)) is None or found < 0:
-            low = middle
-        else:
-            high = middle
-    return low, high
 
 
 MAX_DISTANCE = 64  # values that are tried on either side of a refused one

@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Fault, alternatives, format_value, suggestion
+from xformer_kit.registry import ConfigError, Fault, suggestion
 from xformer_kit.study.answer import Runs, missing_runs
+from xformer_kit.study.factor import BASELINE
 from xformer_kit.study.metric import Metric, format_p
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.statistics import (
@@ -56,41 +57,33 @@ def expectations(expect: Node | Sequence[Node]) -> Sequence[Node]:
     return [expect] if isinstance(expect, Mapping) else expect
 
 
-def faults(expect: Any, names: Collection[str], baseline: str = "baseline") -> list[Fault]:
+def faults(expect: Any, names: Collection[str]) -> list[Fault]:
     """The faults of an expectation or a list of them. names: those of all variants."""
     path = "study.claim.expect"
     if not isinstance(expect, list):
-        return list(_expectation_faults(expect, path, names, baseline))
-    if not expect:
-        return [Fault(path, "names no variant", fix="Try {variant: ..., is: worse}.")]
+        return list(_expectation_faults(expect, path, names))
     return [
         fault
         for i, one in enumerate(expect)
-        for fault in _expectation_faults(one, f"{path}[{i}]", names, baseline)
+        for fault in _expectation_faults(one, f"{path}[{i}]", names)
     ]
 
 
-def _expectation_faults(
-    one: Any, path: str, names: Collection[str], baseline: str
-) -> Iterator[Fault]:
+def _expectation_faults(one: Any, path: str, names: Collection[str]) -> Iterator[Fault]:
     """The faults of one expectation."""
+    relations = "|".join(RELATIONS)
+    rule = f"must be {{variant: ..., is: {relations}, than: ...}}"
     if not isinstance(one, Mapping) or not {"variant", "is"} <= one.keys() <= KEYS:
-        yield Fault(
-            path,
-            f"must be {{variant: ..., is: {'|'.join(RELATIONS)}, than: ...}}",
-            got=format_value(one),
-        )
+        yield Fault(path, rule, one)
         return
-    pair = {"than": baseline} | dict(one)
+    pair = {"than": BASELINE} | dict(one)
     for key in ("variant", "than"):
         if (name := pair[key]) not in list(names):  # a name of another type is unknown
             yield Fault(
                 f"{path}.{key}", f"no variant is called {name!r}", fix=suggestion(name, names)
             )
-    if one["is"] not in RELATIONS:
-        yield Fault(f"{path}.is", f"must be {alternatives(RELATIONS)}", got=format_value(one["is"]))
-    if pair["than"] == one["variant"]:
-        yield Fault(path, f"compares {one['variant']} with itself")
+    if one["is"] not in RELATIONS or pair["than"] == one["variant"]:
+        yield Fault(path, f"{rule}, with two variants", one)
 
 
 def evaluate(
@@ -99,9 +92,8 @@ def evaluate(
     measured: Metric,
     *,
     margin: float | None = None,
-    baseline: str = "baseline",
 ) -> Claim:
-    """Tests a claim. runs: name -> Runs of every variant; baseline: default of `than`.
+    """Tests a claim. runs: name -> Runs of every variant.
 
     worse, better: paired t test over common seeds. A run that diverged has no value, but diverging
     is worse: if one side diverges more often, Fisher's exact test is added to the t test, and the
@@ -116,11 +108,11 @@ def evaluate(
 
     Raises ConfigError for a faulty expectation.
     """
-    if wrong := faults(expect, runs, baseline):
+    if wrong := faults(expect, runs):
         raise ConfigError(wrong)
     tests = [
         _ExpectationTest(
-            one["is"], runs[one["variant"]], runs[one.get("than", baseline)], measured, margin
+            one["is"], runs[one["variant"]], runs[one.get("than", BASELINE)], measured, margin
         )
         for one in expectations(expect)
     ]

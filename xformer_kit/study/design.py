@@ -48,17 +48,14 @@ class Design:
         """Variants other than the baseline, in run order; duplicates are allowed."""
         raise NotImplementedError
 
-    @classmethod
-    def unsupported(cls, factors: Factors) -> str | None:
-        """Why the design cannot vary these factors; None if it can."""
-        return None
-
     def rungs(self) -> Iterable[Rung]:
         """The sizes at which every variant is run; empty if all have the size of the config."""
         return ()
 
     def conflicts(self, node: Node, factors: Factors) -> Iterator[Fault]:
-        """Faults of other settings in the study's complete node that contradict the design."""
+        """Faults of factors and settings in the study's complete node that the design does not
+        support.
+        """
         yield from ()
 
 
@@ -208,38 +205,27 @@ class FractionalDesign(Design):
                 for (name, factor), same in zip(factors.items(), row, strict=True)
             }
 
-    def conflicts(self, node, factors):
-        every = 2 ** len(factors)
-        if len(list(self.choose(factors))) == every:
-            yield Fault(
-                "study.design.resolution",
-                "must leave combinations out",
-                got=f"{self.resolution}, at which {len(factors)} factors need all {every}",
-                fix="Try design=factorial, or a lower resolution.",
-            )
-
     @classmethod
     def check(cls, options: Options, context: Context):
         if options.resolution not in (3, 4, 5):
             yield Fault("resolution", "must be 3, 4 or 5", got=options.resolution, fix="Try 4.")
 
-    @classmethod
-    def unsupported(cls, factors):
-        if several := [name for name, factor in factors.items() if len(factor.levels) != 2]:
-            return (
-                f"needs factors of two levels, the baseline's and one other; {several[0]} has"
-                f" {len(factors[several[0]].levels)}"
+    def conflicts(self, node, factors):
+        several = [name for name, factor in factors.items() if len(factor.levels) != 2]
+        conditions = any(factor.when for factor in factors.values())
+        if len(factors) < 3 or several or conditions:
+            yield Fault(
+                "study.design",
+                "'fractional' needs at least 3 factors of two levels, the baseline's and one other,"
+                " without conditions",
+                f"{len(factors)} factors, with several levels of {', '.join(several) or 'none'}",
+                "Try design=one_at_a_time or design=factorial.",
             )
-        if len(factors) < 3:
-            return f"needs at least 3 factors; got {len(factors)}"
-        if any(factor.when for factor in factors.values()):
-            return "needs factors without conditions: a fraction counts on all its combinations"
-        return None
 
 
 @DESIGNS.register("random", also_called=("sample",))
 class RandomDesign(Design):
-    """`count` different combinations, drawn uniformly from all."""
+    """`count` different combinations, drawn uniformly from all; all if there are fewer."""
 
     def __init__(
         self,
@@ -298,10 +284,9 @@ class SearchDesign(Design):
         yield from at_least(options, trials=2, startup=0, whole=0, warmup=0, confirm=0)
         if options.together is not None:
             yield from at_least(options, together=1)
-        unused = dict.fromkeys(("whole", "warmup"), "without a pruner")
-        unused = unused if options.pruner == "none" else {}
-        if options.sampler == "random":
-            unused["startup"] = "with sampler=random, which learns nothing"
-        for name, why in unused.items():
+        unused = ["whole", "warmup"] if options.pruner == "none" else []
+        unused += ["startup"] if options.sampler == "random" else []
+        for name in unused:
             if (value := getattr(options, name)) != DESIGNS.defaults("search")[name]:
-                yield Fault(name, f"has no effect {why}", got=value, fix="Leave it out.")
+                rule = f"has no effect with sampler={options.sampler} and pruner={options.pruner}"
+                yield Fault(name, rule, value, "Leave it out.")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from xformer_kit.registry import Context, Fault, format_value, suggestion
+from xformer_kit.registry import Context, Fault, suggestion
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import SETTINGS, FactorRange
 from xformer_kit.text.command_lines import override_text
@@ -84,13 +84,7 @@ def read_factors(node: Node) -> tuple[dict[str, Factor], list[Fault]]:
 
 def _read_into(node: Node, found: dict[str, Factor]) -> Iterator[Fault]:
     """Adds the factors to `found`."""
-    sections = {key: node.get(key) or {} for key in ("factors", "baseline", "only")}
-    wrong = {key: value for key, value in sections.items() if not isinstance(value, Mapping)}
-    for key, value in wrong.items():
-        yield Fault(f"study.{key}", "must be a mapping of factors", got=format_value(value))
-    if wrong:
-        return
-    factors, base, only = sections.values()
+    factors, base, only = (node.get(key) or {} for key in ("factors", "baseline", "only"))
     for name, levels in factors.items():
         yield from _read_factor(str(name), levels, base, found)
     for name in base:
@@ -132,7 +126,7 @@ def _read_factor(name: str, levels: Any, base: Node, found: dict[str, Factor]) -
             yield Fault(
                 f"study.baseline.{name}",
                 f"must be {kind} of its interval, {between}",
-                got=format_value(value),
+                got=value,
                 fix="The search begins with it.",
             )
     elif known:
@@ -143,25 +137,19 @@ def _read_baseline(
     name: str, known: dict[str, Node], base: Any, labelled: bool, found: dict[str, Factor]
 ) -> Iterator[Fault]:
     """Adds a factor whose baseline is the label of a labelled level, a value, or overrides."""
-    path, others = f"study.factors.{name}", dict(known)
     is_overrides = isinstance(base, Mapping) and "name" not in base
     label = BASELINE if is_overrides else label_of(base)
     overrides: Node = base if is_overrides else {name: base}
     if labelled and label in known:
-        overrides = others.pop(label)
+        overrides = known[label]
     elif any(set(words) != {name} for words in known.values()) and not is_overrides:
         rule = f"must be one of {', '.join(known)}, or a mapping of overrides like them, {{}} for"
-        yield Fault(f"study.baseline.{name}", f"{rule} none", got=format_value(base))
-    if not others:
-        yield Fault(path, f"has no level but the baseline's, {label}", fix="Add another.")
-    for other, words in others.items():
-        if words == overrides or other == label:
-            yield Fault(
-                path,
-                f"its level {other} equals the baseline, so there is nothing to compare",
-                fix="Leave it out of the factor.",
-            )
-    found[name] = Factor(name, label, {label: overrides} | others)
+        yield Fault(f"study.baseline.{name}", f"{rule} none", got=base)
+    levels = {label: overrides} | known
+    if len(levels) == 1:
+        rule = f"has no level but the baseline's, {label}"
+        yield Fault(f"study.factors.{name}", rule, fix="Add another.")
+    found[name] = Factor(name, label, levels)
 
 
 def _read_levels(name: str, path: str, levels: Any, known: dict[str, Node]) -> Iterator[Fault]:
@@ -174,18 +162,13 @@ def _read_levels(name: str, path: str, levels: Any, known: dict[str, Node]) -> I
                 yield Fault(
                     f"{path}.{label}",
                     "must be a mapping of overrides, such as {ffn.width: 64}",
-                    got=format_value(words),
+                    got=words,
                 )
         return
     values = levels if isinstance(levels, (list, tuple)) else []
     if not values:
-        yield Fault(
-            path, "must list its levels, or map labels to overrides", got=format_value(levels)
-        )
-    for value in values:
-        if (label := label_of(value)) in known:
-            yield Fault(path, f"has the level {label} twice", fix="Leave one out.")
-        known[label] = {name: value}
+        yield Fault(path, "must list its levels, or map labels to overrides", got=levels)
+    known |= {label_of(value): {name: value} for value in values}
 
 
 def _read_conditions(only: Node, found: dict[str, Factor]) -> Iterator[Fault]:
@@ -197,28 +180,23 @@ def _read_conditions(only: Node, found: dict[str, Factor]) -> Iterator[Fault]:
                 path,
                 "must name a factor and the levels of another, such as only: {attn.score.alpha:"
                 " {attn.score: entmax}}",
-                got=format_value(needs),
-                fix=f"Factors: {', '.join(found)}.",
+                needs,
+                f"Factors: {', '.join(found)}.",
             )
             continue
-        when: dict[str, tuple[str, ...]] = {}
-        for other, labels in needs.items():
-            if other not in found or other == name:
-                others = ", ".join(one for one in found if one != name) or "none"
-                yield Fault(
-                    f"{path}.{other}",
-                    f"must be another factor of the study: {others}",
-                    fix=f"Add {other} to study.factors, or leave the condition out.",
-                )
+        when = {
+            str(other): tuple(map(label_of, labels if isinstance(labels, list) else [labels]))
+            for other, labels in needs.items()
+        }
+        for other, wanted in when.items():
+            levels = {key: factor.levels for key, factor in found.items() if key != name}
+            known: Node
+            if other not in levels:
+                rule, known = "must be another factor of the study", levels
+            elif set(wanted) - levels[other].keys() or not wanted:
+                rule, known = "must be a level of that factor", levels[other]
+            else:
                 continue
-            wanted = labels if isinstance(labels, (list, tuple)) else [labels]
-            when[str(other)] = tuple(map(label_of, wanted))
-            missing = [label for label in when[str(other)] if label not in found[other].levels]
-            if missing or not wanted:
-                yield Fault(
-                    f"{path}.{other}",
-                    "must be a level of that factor",
-                    got=", ".join(missing) or "none",
-                    fix=f"Known: {', '.join(found[other].levels)}.",
-                )
+            got = ", ".join(wanted) or "none"
+            yield Fault(f"{path}.{other}", rule, got, f"Known: {', '.join(known)}.")
         found[name] = replace(found[name], when=when)

@@ -67,13 +67,15 @@ class Effect:
 def factorial_effects(cells: Iterable[Cell], baseline: Mapping[str, Hashable]) -> list[Effect]:
     """The main effect of every level of every factor against its baseline level, then the
     interaction of every pair of levels of two factors. p-values are not corrected; see `holm`.
-
-    Raises ValueError if a run lacks a factor of the baseline or occurs twice.
     """
     table = _table(cells, baseline)
-    found = [
-        _main_effect(table, factor, x) for factor, levels in table.levels.items() for x in levels
-    ]
+    found = []
+    for factor, levels in table.levels.items():
+        for x in levels:
+            signs: dict[Combination, int] = {(x,): 1, (baseline[factor],): -1}
+            matched = _matched_effect(table, (factor,), signs)
+            # matched if any two runs differ in this factor only
+            found.append(matched if matched.used else _additive_effect(table, matched))
     for f, g in combinations(baseline, 2):
         zero = baseline[f], baseline[g]
         for x, y in product(table.levels[f], table.levels[g]):
@@ -109,26 +111,13 @@ class _Table:
 
 
 def _table(cells: Iterable[Cell], baseline: Mapping[str, Hashable]) -> _Table:
-    """The runs as a table; raises ValueError as `effects` does."""
+    """The runs as a table."""
     rows: dict[Combination, dict[int, float]] = {}
     for cell in cells:
-        if cell.levels.keys() != set(baseline):
-            raise ValueError(
-                f"A run has the factors {sorted(cell.levels)}; the baseline has {sorted(baseline)}."
-            )
-        row = rows.setdefault(tuple(cell.levels[f] for f in baseline), {})
-        if cell.seed in row:
-            raise ValueError(f"{dict(cell.levels)}, seed {cell.seed}: the run occurs twice.")
-        row[cell.seed] = cell.value
+        rows.setdefault(tuple(cell.levels[f] for f in baseline), {})[cell.seed] = cell.value
     seeds = sorted({seed for row in rows.values() for seed in row})
     values = [[row.get(seed, np.nan) for seed in seeds] for row in rows.values()]
     return _Table(baseline, list(rows), seeds, np.array(values).reshape(len(rows), len(seeds)))
-
-
-def _main_effect(table: _Table, factor: str, level: Any) -> Effect:
-    """The main effect of a level, matched if any two runs differ in this factor only."""
-    matched = _matched_effect(table, (factor,), {(level,): 1, (table.baseline[factor],): -1})
-    return matched if matched.used else _additive_effect(table, matched)
 
 
 def _matched_effect(

@@ -7,15 +7,12 @@ design:
   multiples: [5, 10, 20]                                             # tokens per parameter
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from xformer_kit.metrics import VAL_LOSS
-from xformer_kit.registry import ConfigError, Fault, above, independent_check
+from xformer_kit.metrics import VAL_LOSS, direction
+from xformer_kit.registry import Fault, above
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
-from xformer_kit.study.metric import metric
-from xformer_kit.study.nodes import Node
 from xformer_kit.text.command_lines import override_text
 
 STEPS_KEY = "trainer.max_steps"  # the key that sets a rung's number of tokens
@@ -57,19 +54,13 @@ class LadderDesign(OneAtATime):
             for name, f in factors.items()
         }
         varied |= {f"study.tune.{key}": {key} for key in node["tune"] or {}}
+        varied["study.budget.by"] = {node["budget"]["by"]}
         for path, keys in varied.items():
             for key in (key for key in own if key in keys):
-                yield Fault(
-                    path,
-                    f"sets {key}, as the ladder does on every rung",
-                    fix="Leave it out of one of them.",
-                )
-        yield from _budget_faults(node["budget"], self.sizes)
-        try:
-            higher = metric(node["metric"], node["higher_is_better"]).higher_is_better
-        except ConfigError:  # reported where the metric is checked
-            return
-        if higher:
+                rule = f"sets {key}, as the ladder does on every rung"
+                yield Fault(path, rule, fix="Leave it out of one of them, or take another key.")
+        higher = node["higher_is_better"]
+        if direction(node["metric"]) if higher is None else higher:
             yield Fault(
                 "study.metric",
                 f"a ladder fits a loss that falls to a floor above 0, and {node['metric']} is"
@@ -80,33 +71,17 @@ class LadderDesign(OneAtATime):
     @classmethod
     def check(cls, options, context):
         yield from above(options, ahead=1)
-        yield from _size_faults(options)
-        yield from _multiple_faults(options)
-
-
-@independent_check
-def _size_faults(options: Any) -> Iterator[Fault]:
-    lengths = {key: len(values) for key, values in options.sizes.items()}
-    if not lengths:
-        yield Fault(
-            "sizes",
-            "must map overrides to their values",
-            got="{}",
-            fix="Try sizes: {model.dim: [64, 96, 128, 192]}.",
-        )
-    elif len(set(lengths.values())) > 1:
-        yield Fault(
-            "sizes",
-            "must give every override as many values as there are sizes",
-            got=", ".join(f"{count} of {key}" for key, count in lengths.items()),
-        )
-
-
-@independent_check
-def _multiple_faults(options: Any) -> Iterator[Fault]:
-    multiples = options.multiples
-    if not multiples or min(multiples) <= 0 or len(set(multiples)) < len(multiples):
-        yield Fault("multiples", "must be different numbers above 0", got=multiples)
+        lengths = {key: len(values) for key, values in options.sizes.items()}
+        if len(set(lengths.values())) != 1:
+            yield Fault(
+                "sizes",
+                "must map overrides to their values, as many of each as there are sizes",
+                ", ".join(f"{count} of {key}" for key, count in lengths.items()) or "none",
+                "Try sizes: {model.dim: [64, 96, 128, 192]}.",
+            )
+        multiples = options.multiples
+        if not multiples or min(multiples) <= 0 or len(set(multiples)) < len(multiples):
+            yield Fault("multiples", "must be different numbers above 0", multiples)
 
 
 def law_axis(multiples: Iterable[float]) -> str | None:
@@ -114,14 +89,3 @@ def law_axis(multiples: Iterable[float]) -> str | None:
     proportional to parameters, so the law has one axis.
     """
     return "parameters" if len(set(multiples)) == 1 else None
-
-
-def _budget_faults(budget: Node, sizes: Node) -> Iterator[Fault]:
-    """Faults of a budget that is matched by a key that the ladder itself sets."""
-    if budget["by"] in (*sizes, STEPS_KEY):
-        yield Fault(
-            "study.budget.by",
-            "must not be a key that the ladder sets on every rung",
-            got=budget["by"],
-            fix="Match params or flops by another option, such as ffn.width.",
-        )

@@ -91,15 +91,9 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
     if higher is None:
         costs = sorted(cost for cost, known in KNOWN.items() if known.cost)
         hint = similar_metric(name) or did_you_mean(name.rpartition("/")[2], costs)
-        lower, upper = (
-            ", ".join(word for word, known in KNOWN.items() if known.higher_is_better == way)
-            for way in (False, True)
-        )
-        raise config_error(
-            "study.metric",
-            f"it is not known whether '{name}' is better higher or lower",
-            fix=f"{hint}Lower: {lower}. Higher: {upper}.",
-        )
+        rule = f"it is not known whether '{name}' is better higher or lower"
+        known_words = ", ".join(word for word, known in KNOWN.items() if not known.cost)
+        raise config_error("study.metric", rule, fix=f"{hint}Known: {known_words}.")
     known = known_metric(name) or KnownMetric()
     return Metric(name, higher, known.unit, known.scale)
 

@@ -2,11 +2,13 @@
 a key.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
+from textwrap import shorten
 
-from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean, format_value
+from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
 from xformer_kit.study import claim
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.factor import Factors, Levels
@@ -50,12 +52,7 @@ class Variant:
     @property
     def title(self) -> str:
         """The unique name of an entry of the plan."""
-        return full_name(self.name, self.rung, self.tuned)
-
-
-def full_name(name: str, rung: Rung | None, tuned: Iterable[str]) -> str:
-    """The name of a variant with its rung and tuning."""
-    return " ".join((name, *([rung.name] if rung else []), *tuned))
+        return " ".join((self.name, *([self.rung.name] if self.rung else []), *self.tuned))
 
 
 @dataclass(frozen=True)
@@ -85,8 +82,14 @@ def variants(node: Node, compose: Compose) -> list[Variant]:
     factors, chosen = levels_of(node)
     found, wrong = [], dict[Fault, list[str]]()  # fault -> the variants that have it
     rungs: list[Rung | None] = list(DESIGNS.create(node["design"]).rungs()) or [None]
-    _check_max_runs(node, len(chosen), rungs)
-    composed = 0
+    needed = len(chosen) * len(rungs) * len(tunings(node)) * len(seeds(node))
+    if needed > node["max_runs"]:
+        raise config_error(
+            "study.max_runs",
+            f"must hold the {needed} runs of the design",
+            node["max_runs"],
+            "Raise it, or take fewer seeds or levels.",
+        )
     for levels in chosen:
         variant = label(factors, levels)
         name, words = name_of(node, variant), words_of(factors, levels)
@@ -98,37 +101,17 @@ def variants(node: Node, compose: Compose) -> list[Variant]:
                 configs[size], faults = compose([*words, *size])
                 for fault in faults:
                     wrong.setdefault(fault, []).append(" ".join((variant, *size)))
-                composed += 1
             found.append(
                 Variant(variant, name, levels, tuple(words), configs[size], tuned, rung=rung)
             )
     faults = [
-        fault.with_fix(f"[{_list_variants(names, composed)}]") for fault, names in wrong.items()
+        fault.with_fix(f"[variant {shorten(' and '.join(names), 120)}]")
+        for fault, names in wrong.items()
     ]
     faults += [*_label_faults(node, found), *_claim_faults(node, found)]
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     return found
-
-
-def _list_variants(names: list[str], count: int) -> str:
-    """The variants that have a fault, of `count`."""
-    if len(names) == count > 1:
-        return "every variant"
-    few, more = (names[:3], f" and {len(names) - 3} more") if len(names) > 4 else (names, "")
-    return f"variant{'s' * (len(names) > 1)} {'; '.join(few)}{more}"
-
-
-def _check_max_runs(node: Node, count: int, rungs: Sequence[Rung | None]) -> None:
-    """Raises ConfigError if `count` variants have more runs than study.max_runs."""
-    needed = count * len(rungs) * len(tunings(node)) * len(seeds(node))
-    if needed > node["max_runs"]:
-        raise config_error(
-            "study.max_runs",
-            f"must hold the {needed} runs of the design",
-            got=node["max_runs"],
-            fix="Raise it, or take fewer seeds or levels.",
-        )
 
 
 def name_of(node: Node, label: str) -> str:
@@ -164,58 +147,32 @@ def runs(found: list[Variant], node: Node, key: Callable[[Config], str]) -> list
 
 
 def _label_faults(node: Node, found: list[Variant]) -> Iterator[Fault]:
-    """Faults of study.labels: of unknown variants, and names that are empty or used twice."""
-    names = node["labels"] or {}
-    labels = dict.fromkeys(one.label for one in found)
-    variant_by_name: dict[str, str] = {}
-    for variant in labels:
-        name = names.get(variant, variant)
-        if not isinstance(name, str) or not name.strip():
-            yield Fault(
-                f"study.labels.{variant}",
-                "must be a name",
-                got=format_value(name),
-                fix=f"Leave it out, and it is called {variant}.",
-            )
-        elif other := variant_by_name.get(name):
-            yield Fault(
-                "study.labels",
-                f"{other} and {variant} are both called {name!r}",
-                fix="Give each a name of its own.",
-            )
-        variant_by_name.setdefault(str(name), variant)
-    for variant in names:
-        if variant not in labels:
-            fix = f"{did_you_mean(variant, labels)}Known: {'; '.join(labels)}."
+    """Faults of study.labels: of unknown variants, and names that are used twice."""
+    names = {one.label: one.name for one in found}
+    for name, count in Counter(names.values()).items():
+        if count > 1:
+            twice = " and ".join(label for label, other in names.items() if other == name)
+            rule = f"{twice} are both called {name!r}"
+            yield Fault("study.labels", rule, fix="Give each a name of its own.")
+    for variant in node["labels"] or {}:
+        if variant not in names:
+            fix = suggestion(variant, names)
             yield Fault(f"study.labels.{variant}", "is no variant", fix=fix)
 
 
 def _claim_faults(node: Node, found: list[Variant]) -> list[Fault]:
     """Faults of study.claim, which names variants by label or by name."""
-    claim_node = node.get("claim") or {}
+    claim_node = node["claim"] or {}
     if unknown := sorted(claim_node.keys() - {"paper", "expect"}):
-        return [
-            Fault(
-                f"study.claim.{unknown[0]}",
-                "is no part of a claim, which has paper and expect",
-                fix="Leave it out.",
-            )
-        ]
-    expect = claim_node.get("expect")
-    if expect is None:
-        return []
+        rule = "is no part of a claim, which has paper and expect"
+        return [Fault(f"study.claim.{unknown[0]}", rule, fix="Leave it out.")]
+    expect = claim_node.get("expect") or []
     names = dict.fromkeys([*(v.label for v in found), *(v.name for v in found)])
     if wrong := claim.faults(expect, names):
         return [fault.with_fix("Or study without a claim: study.claim=null.") for fault in wrong]
     relations = {one["is"] for one in claim.expectations(expect)}
     within = sorted(relations & claim.WITHIN_MARGIN)
     if within and not node["margin"]:
-        return [
-            Fault(
-                "study.margin",
-                f"must be set, because the claim expects '{within[0]}'",
-                got=format_value(node["margin"]),
-                fix="Try 0.05.",
-            )
-        ]
+        rule = f"must be set, because the claim expects '{within[0]}'"
+        return [Fault("study.margin", rule, None, "Try 0.05.")]
     return []

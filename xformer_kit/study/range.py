@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from xformer_kit.registry import Fault, Registry, above, format_value
+from xformer_kit.registry import Fault, Registry, above
 
 SETTINGS = Registry("settings")  # of a study
 
@@ -33,7 +33,7 @@ class FactorRange:
             yield Fault(
                 "high",
                 "must be above low",
-                got=f"low {format_value(low)} and high {format_value(high)}",
+                got=f"low {low} and high {high}",
             )
         if options.log:
             yield from above(options, "Raise it, or leave log out.", low=0)
@@ -41,14 +41,14 @@ class FactorRange:
                 yield Fault(
                     "step",
                     "belongs to an interval without log",
-                    got=format_value(step),
+                    got=step,
                     fix="Leave one of them out.",
                 )
         elif step is not None and (step <= 0 or not _divides(step, high - low)):
             yield Fault(
                 "step",
                 "must be above 0 and divide high - low",
-                got=f"{format_value(step)} and {format_value(high - low)}",
+                got=f"{step} and {high - low}",
             )
 
     def __str__(self) -> str:

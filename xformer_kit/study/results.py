@@ -70,10 +70,6 @@ class Results:
     def claim(self) -> Node:
         return self.study.get("claim") or {}
 
-    @property
-    def finished(self) -> list[Outcome]:
-        return [one for one in self.outcomes if one.status == "finished"]
-
     def select_variants(
         self, kept: Sequence[int], outcomes: Iterable[Outcome] | None = None
     ) -> "Results":
@@ -96,12 +92,3 @@ class Results:
     def outcomes_of(self, variant: int) -> list[Outcome]:
         """The runs of a variant, sorted by seed."""
         return sorted((o for o in self.outcomes if o.variant == variant), key=lambda o: o.seed)
-
-    def values(self, variant: int, metric: str | None = None) -> dict[int, float]:
-        """Seed -> the metric at the end of each finished run."""
-        name = metric or self.study["metric"]
-        return {
-            one.seed: float(value)
-            for one in self.outcomes_of(variant)
-            if one.status == "finished" and isinstance(value := one.facts.get(name), (int, float))
-        }

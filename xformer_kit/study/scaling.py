@@ -116,19 +116,17 @@ class Law:
         """Degrees of freedom: runs minus coefficients."""
         return self.points - 1 - 2 * ((self.A is not None) + (self.B is not None))
 
-    def optimal(self, flops: float, per: float = 6.0) -> Optimum:
-        """The N and D of the lowest loss at C = flops = per N D (equation 4 of the paper):
+    def optimal(self, flops: float, per: float = 6.0) -> Optimum | None:
+        """The N and D of the lowest loss at C = flops = per N D (equation 4 of the paper); None for
+        a law of one axis:
 
         N = G (C / per)^(beta / (alpha + beta)), D = C / (per N), G = (alpha A / (beta B))^(1 /
         (alpha + beta)).
 
         per: training FLOPs per parameter and token; 6 omits attention scores (Kaplan et al., 2020).
-        Raises ValueError if the law has one axis.
         """
         if self.A is None or self.B is None:
-            raise ValueError(
-                "A law of one axis has no compute-optimal size: vary parameters and tokens."
-            )
+            return None
         best = _optimal_parameters(
             np.array([self.E, self.A, self.alpha, self.B, self.beta]), flops / per
         )
@@ -153,7 +151,7 @@ def fit(
     errors (15 runs on one axis, 24 on two) 89 to 98 % of the 95 % intervals contained the true
     exponent. Raises ValueError if a loss is not above 0, or if the runs do not identify the law.
     """
-    axes = _identified_axes(points, axis)
+    axes = identified_axes(points, axis)
     sizes = np.log([[float(getattr(point, name)) for name in axes] for point in points])
     y = np.log([float(point.loss) for point in points])
     mean_log_sizes = sizes.mean(0)
@@ -181,17 +179,8 @@ def _resampled(
     return fits
 
 
-def identified_axes(points: Sequence[Point], axis: str | None = None) -> list[str]:
-    """The axes of the law of these runs, independent of their losses. Raises ValueError if they do
-    not identify one.
-    """
-    return _identified_axes([point._replace(loss=1.0) for point in points], axis)
-
-
-def _identified_axes(points: Sequence[Point], axis: str | None) -> list[str]:
-    """The axes of the law; raises ValueError if the runs do not identify one."""
-    if axis is not None and axis not in AXES:
-        raise ValueError(f"axis: must be parameters or tokens; got {axis!r}.")
+def identified_axes(points: Sequence[Point], axis: str | None) -> list[str]:
+    """The axes of the law of these runs. Raises ValueError if they do not identify one."""
     for point in points:
         if not all(math.isfinite(x) and x > 0 for x in point):
             raise ValueError(f"A scaling law needs sizes and losses above 0; got {tuple(point)}.")
@@ -205,30 +194,22 @@ def _identified_axes(points: Sequence[Point], axis: str | None) -> list[str]:
     needed = 3 + SPARE_SIZES if len(axes) == 1 else 3
     for name in axes:
         if (count := distinct[name]) < needed:
-            text = f"A scaling law needs at least {needed} numbers of {name}; got {count}."
-            other = f" Or keep {name} the same in all runs, for a law of the other."
-            raise ValueError(text + other * (len(axes) > 1))
-    if len(axes) == 2:
-        _check_pairs(points)
-    return axes
-
-
-def _check_pairs(points: Sequence[Point]) -> None:
-    """Raises ValueError if there are too few pairs of sizes, or if tokens are a power law of
-    parameters.
-    """
-    pairs, needed = sorted({point[:2] for point in points}), 5 + SPARE_SIZES
-    if len(pairs) < needed:
+            raise ValueError(
+                f"A scaling law needs at least {needed} numbers of {name}; got {count}."
+            )
+    pairs = sorted({point[:2] for point in points})
+    if len(axes) == 2 and len(pairs) < 5 + SPARE_SIZES:
         raise ValueError(
-            f"A scaling law of parameters and tokens needs at least {needed} pairs; got"
+            f"A scaling law of parameters and tokens needs at least {5 + SPARE_SIZES} pairs; got"
             f" {len(pairs)}."
         )
     x = np.log(pairs)
-    if np.linalg.matrix_rank(x - x.mean(0), tol=1e-3) < 2:
+    if len(axes) == 2 and np.linalg.matrix_rank(x - x.mean(0), tol=1e-3) < 2:
         raise ValueError(
             "Tokens grow in step with parameters, so their exponents cannot be separated: take"
             " more than one number of tokens per parameter, or fit one axis (axis=parameters)."
         )
+    return axes
 
 
 def _predicted(theta: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from xformer_kit.metrics import VAL_LOSS
-from xformer_kit.registry import Fault, above, at_least, format_value, in_range
+from xformer_kit.registry import Fault, above, at_least, in_range
 from xformer_kit.study.design import Design
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import SETTINGS
@@ -104,26 +104,15 @@ class Study:
     def check(cls, options, context):
         yield from at_least(options, "run", max_runs=1)
         yield from above(options, "null is no margin.", margin=0)
-        if options.metric == "":
-            yield Fault(
-                "metric",
-                "must name a metric of the end of a run",
-                got="''",
-                fix=f"Leave it out for {VAL_LOSS}.",
-            )
-        if options.seeds == [] or (isinstance(options.seeds, int) and options.seeds < 1):
+        chosen = options.seeds
+        if isinstance(chosen, int):
+            valid = chosen > 0
+        else:
+            valid = 0 < len(chosen) == len(set(chosen)) and min(chosen) >= 0
+        if not valid:
             yield Fault(
                 "seeds",
-                "must be at least 1",
-                got=format_value(options.seeds),
-                fix="Try 5, or a list such as [0, 1, 2].",
+                "must be their number, or different numbers from 0 on",
+                chosen,
+                "Try 5, or a list such as [0, 1, 2].",
             )
-        elif isinstance(options.seeds, list) and len(set(options.seeds)) < len(options.seeds):
-            yield Fault(
-                "seeds",
-                "must be different numbers",
-                got=options.seeds,
-                fix="A run at one seed twice is one run.",
-            )
-        elif isinstance(options.seeds, list) and min(options.seeds) < 0:
-            yield Fault("seeds", "must be at least 0", got=min(options.seeds))

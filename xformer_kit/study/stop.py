@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from xformer_kit.study.claim import expectations
-from xformer_kit.study.metric import Metric, format_p
+from xformer_kit.study.metric import format_p
 from xformer_kit.study.results import Outcome, Results
 from xformer_kit.study.statistics import PairedDifference, one_sided_p, paired_difference
 from xformer_kit.study.variants import variant_results
@@ -66,7 +66,7 @@ def stopped_variants(results: Results) -> dict[str, StoppedVariant]:
         return found
     order, margin = results.seeds, _margin(results)
     can_stop = {one["label"] for one in results.variants} - never_stopped(results)
-    max_p = significance_level(node["alpha"], len(order) - node["after"])
+    max_p = node["alpha"] / (len(order) - node["after"])  # Bonferroni
     for count in range(node["after"], len(order)):
         outcomes = [one for one in results.outcomes if one.seed in order[:count]]
         unfinished = {results.label(one) for one in outcomes if one.status not in FINAL_STATUSES}
@@ -76,7 +76,8 @@ def stopped_variants(results: Results) -> dict[str, StoppedVariant]:
         base, *others = variant_results(replace(results, outcomes=outcomes), results.metric)
         for variant in others:
             d = paired_difference(base.runs.values, variant.runs.values)
-            p = worse_p(d, margin, results.metric)
+            # p of the hypothesis that the variant is not worse by more than the margin
+            p = one_sided_p(d, -margin, -results.metric.sign)
             if variant.label in tested and p is not None and p <= max_p:
                 found[variant.label] = StoppedVariant(
                     count, _stop_sentence(variant.name, base.name, count, d, p, results)
@@ -90,18 +91,6 @@ def _margin(results: Results) -> float:
     return margin if margin is not None else results.study.get("margin") or 0.0
 
 
-def significance_level(alpha: float, looks: int) -> float:
-    """The level of each look that bounds the false positives of all looks by alpha (Bonferroni)."""
-    return alpha / looks
-
-
-def worse_p(d: PairedDifference, margin: float, measured: Metric) -> float | None:
-    """One-sided p of the hypothesis that the variant is not worse by more than the margin; None
-    below two seeds.
-    """
-    return one_sided_p(d, -margin, -measured.sign)
-
-
 def undecided_run_keys(results: Results) -> set[str]:
     """Keys of runs that may still be left out: a run of an earlier seed, of the same variant or of
     the baseline, is not over.
@@ -109,22 +98,19 @@ def undecided_run_keys(results: Results) -> set[str]:
     node, order = results.study.get("stop"), results.seeds
     if not node:
         return set()
-    first: dict[str, int] = {}  # label -> index of the first seed whose run is not over
-    for one in results.outcomes:
-        if one.status not in FINAL_STATUSES:
-            label, index = results.label(one), order.index(one.seed)
-            first[label] = min(first.get(label, index), index)
-    first_of_base, protected = (
-        first.get(_baseline_label(results), len(order)),
-        never_stopped(results),
-    )
+    base, protected = _baseline_label(results), never_stopped(results)
+    unfinished = [
+        (results.label(one), order.index(one.seed))
+        for one in results.outcomes
+        if one.status not in FINAL_STATUSES
+    ]
     return {
         one.key
         for one in results.outcomes
-        for label, index in [(results.label(one), order.index(one.seed))]
+        for own, index in [(results.label(one), order.index(one.seed))]
         if index >= node["after"]
-        and min(first.get(label, index), first_of_base) < index
-        and label not in protected
+        and own not in protected
+        and any(label in (own, base) and earlier < index for label, earlier in unfinished)
     }
 
 

@@ -33,7 +33,6 @@ from xformer_kit.registry import (
     to_plain,
 )
 from xformer_kit.study import space
-from xformer_kit.study.budget import COST_NAMES
 from xformer_kit.study.design import DESIGNS, baseline, circular_conditions, design_variants
 from xformer_kit.study.factor import Factor, Factors, Levels, label_of, read_factors
 from xformer_kit.study.ladder import LadderDesign  # noqa: F401  (a design in a file of its own)
@@ -76,7 +75,7 @@ def faults(node: Any, context: Context | None = None) -> list[Fault]:
             Fault(
                 "study",
                 "must be a mapping with a question, factors and a baseline",
-                got=format_value(node),
+                got=node,
             )
         ]
     return list(_setting_faults(node, context)) or _factor_faults(node)
@@ -116,11 +115,11 @@ def _factor_faults(node: Node) -> list[Fault]:
     if wrong := wrong or list(circular_conditions(factors, baseline_counts=True)):
         return wrong
     checks = [
-        check(settings, factors)
-        for check in (_design_faults, _exclude_faults, _tune_faults, _knob_faults, _seed_faults)
-    ]
-    checks += [
-        check(settings) for check in (_metric_faults, _secondary_metric_faults, _stop_faults)
+        _design_faults(settings, factors),
+        _exclude_faults(settings, factors),
+        _tune_faults(settings),
+        _metric_faults(settings),
+        _stop_faults(settings),
     ]
     return list(chain(*checks))
 
@@ -138,7 +137,7 @@ def _metric_faults(node: Node) -> Iterator[Fault]:
         yield Fault(
             "study.higher_is_better",
             f"{name} is better {('lower' if higher else 'higher')}",
-            got=format_value(higher),
+            got=higher,
             fix="Set it to null, for the known direction of the metric.",
         )
 
@@ -155,20 +154,9 @@ def result_faults(node: Node, config: Config) -> Iterator[Fault]:
                 yield Fault(f"study.{option}", f"a run has no metric called '{name}'", fix=fix)
 
 
-def _secondary_metric_faults(node: Node) -> Iterator[Fault]:
-    """Metrics of `also` that are reported already."""
-    also = node["also"] or []
-    for i, name in enumerate(also):
-        if name == node["metric"] or name in also[:i]:
-            rule = "the metric of the study" if name == node["metric"] else "named twice"
-            yield Fault(f"study.also[{i}]", f"{name} is {rule}", fix="Leave it out.")
-
-
 def _design_faults(node: Node, factors: Factors) -> Iterator[Fault]:
     """Factors and settings that the design does not support."""
-    name = node["design"]["name"]
-    design = DESIGNS[name]
-    if design.adaptive:
+    if DESIGNS[node["design"]["name"]].adaptive:
         yield from space.faults(node, factors)
         return
     for key, factor in factors.items():
@@ -185,14 +173,7 @@ def _design_faults(node: Node, factors: Factors) -> Iterator[Fault]:
             got=f"{node['storage']}",
             fix="Leave it out.",
         )
-    if reason := design.unsupported(factors):
-        yield Fault(
-            "study.design",
-            f"'{name}' {reason}",
-            fix="Try design=one_at_a_time or design=factorial.",
-        )
-    else:
-        yield from DESIGNS.create(node["design"]).conflicts(node, factors)
+    yield from DESIGNS.create(node["design"]).conflicts(node, factors)
 
 
 def _exclude_faults(node: Node, factors: Factors) -> Iterator[Fault]:
@@ -200,70 +181,24 @@ def _exclude_faults(node: Node, factors: Factors) -> Iterator[Fault]:
     for i, pattern in enumerate(node["exclude"] or ()):
         path = f"study.exclude[{i}]"
         if not isinstance(pattern, Mapping) or not pattern:
-            yield Fault(path, "must map factors to levels", got=format_value(pattern))
+            yield Fault(path, "must map factors to levels", got=pattern)
             continue
         levels = {name: label_of(value) for name, value in pattern.items()}
         for name, label in levels.items():
-            if name not in factors:
-                yield Fault(f"{path}.{name}", "is no factor", fix=f"Factors: {', '.join(factors)}.")
-            elif label not in factors[name].levels:
-                yield Fault(
-                    f"{path}.{name}",
-                    "is no level",
-                    got=label,
-                    fix=f"Known: {', '.join(factors[name].levels)}.",
-                )
+            known = factors[name].levels if name in factors else factors
+            if name not in factors or label not in known:
+                rule = "must be a factor with one of its levels"
+                yield Fault(f"{path}.{name}", rule, label, f"Known: {', '.join(known)}.")
         if levels.items() <= baseline(factors).items():
-            yield Fault(
-                path, "is the baseline, which the others are compared with; it cannot be left out"
-            )
+            yield Fault(path, "is the baseline, which the others are compared with", levels)
 
 
-def _tune_faults(node: Node, factors: Factors) -> Iterator[Fault]:
-    """Keys of `tune` without two different values, or that are factors too."""
+def _tune_faults(node: Node) -> Iterator[Fault]:
+    """Keys of `tune` without two values."""
     for key, values in (node["tune"] or {}).items():
-        path, got = f"study.tune.{key}", format_value(values)
         if not isinstance(values, list) or len(values) < 2:
-            yield Fault(
-                path, "must list two values or more", got=got, fix=f"Try {key}: [1e-3, 3e-3]."
-            )
-        elif len(set(map(format_value, values))) < len(values):
-            yield Fault(path, "names a value twice", got=got, fix="Leave one out.")
-        if key in factors:
-            yield Fault(path, "is a factor too", fix="Leave it out of one of them.")
-
-
-def _set_keys(node: Node, factors: Factors) -> dict[str, str]:
-    """Config key -> path in the study that sets it."""
-    found: dict[str, str] = {}
-    for factor in factors.values():
-        for key, value in (pair for words in factor.levels.values() for pair in words.items()):
-            inside = [f"{key}.{option}" for option in value] if isinstance(value, Mapping) else []
-            found |= dict.fromkeys((key, *inside), f"study.factors.{factor.name}")
-    return found | {key: f"study.tune.{key}" for key in node.get("tune") or {}}
-
-
-def _seed_faults(node: Node, factors: Factors) -> Iterator[Fault]:
-    """The seed as a factor or in `tune`."""
-    if path := _set_keys(node, factors).get("seed"):
-        yield Fault(
-            path,
-            "every variant is run at the same seeds, those of study.seeds",
-            fix="Leave it out, and set study.seeds.",
-        )
-
-
-def _knob_faults(node: Node, factors: Factors) -> Iterator[Fault]:
-    """A knob of the budget that a factor or `tune` sets too."""
-    budget, paths = node["budget"], _set_keys(node, factors)
-    if budget["match"] != "none" and budget["by"] in paths:
-        cost, path = COST_NAMES[budget["match"]], paths[budget["by"]]
-        yield Fault(
-            "study.budget.by",
-            f"{budget['by']} is adjusted to match {cost}, which would override {path}",
-            got=f"{budget['by']!r}",
-            fix="Adjust another key, or study.budget.match=none.",
-        )
+            rule = "must list two values or more"
+            yield Fault(f"study.tune.{key}", rule, values, f"Try {key}: [1e-3, 3e-3].")
 
 
 def _stop_faults(node: Node) -> Iterator[Fault]:
@@ -300,19 +235,11 @@ def levels_of(node: Node) -> tuple[dict[str, Factor], list[Levels]]:
     patterns = excluded(node)
     design = DESIGNS.create(node["design"])
     found = design_variants(design, factors, patterns)
-    count = len(found) - 1  # variants other than the baseline
-    if patterns and not count and not design.adaptive:
+    if patterns and len(found) == 1 and not design.adaptive:
         raise config_error(
             "study.exclude",
             "leaves no variant other than the baseline",
             fix="Take a combination out of it.",
-        )
-    if design.limit is not None and count < design.limit:
-        raise config_error(
-            "study.design.count",
-            "must be at most the number of variants",
-            got=f"{design.limit}, and there are {count}",
-            fix=f"Try {count}, or design=factorial, which takes all.",
         )
     return factors, found
 

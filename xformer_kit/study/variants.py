@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from xformer_kit.registry import config_error, suggestion
 from xformer_kit.study.answer import Runs, Verdict
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.nodes import Node
@@ -66,10 +65,7 @@ class VariantResult:
 
 
 def variant_results(results: Results, metric: Metric) -> list[VariantResult]:
-    """Returns the result of each variant at its best tuning point, the baseline first. Raises
-    ConfigError if no finished run has the metric.
-    """
-    require_metric(results, "metric", metric.name, metric_names(results))
+    """Returns the result of each variant at its best tuning point, the baseline first."""
     groups: dict[str, list[int]] = {}
     for index, variant in enumerate(results.variants):
         groups.setdefault(variant["label"], []).append(index)
@@ -109,7 +105,7 @@ def _tuning_point(results: Results, index: int, metric: Metric) -> TuningPoint:
     return TuningPoint(index, tuple(variant["tuned"]), runs, interval(list(runs.values.values())))
 
 
-def runs_of(name: str, outcomes: list[Outcome], metric: str, stopped: str) -> Runs:
+def runs_of(name: str, outcomes: list[Outcome], metric: str, stopped: str = "") -> Runs:
     """The runs of a variant. A finished run without the metric counts as failed; one whose metric
     is not finite counts as diverged.
     """
@@ -139,17 +135,6 @@ def _mean_cost(planned: Node, outcomes: list[Outcome]) -> dict[str, float | None
         reduce = max if name == "peak_memory_bytes" else statistics.fmean
         found[name] = reduce(known) if known else None
     return found
-
-
-def require_metric(results: Results, key: str, name: str, known: Sequence[str]) -> None:
-    """Raises ConfigError for a metric that no finished run has."""
-    finished = results.finished
-    if finished and not any(name in one.facts for one in finished):
-        raise config_error(
-            f"study.{key}",
-            f"no finished run has '{name}'",
-            fix=suggestion(name, known, "They have"),
-        )
 
 
 def metric_names(results: Results) -> list[str]:

@@ -17,7 +17,7 @@ from xformer_kit import load
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.data import prepare
 from xformer_kit.files.saved_files import read_columns
-from xformer_kit.study.report.numbers import compact
+from xformer_kit.study.numbers import compact
 from xformer_kit.study.run_key import run_key
 
 

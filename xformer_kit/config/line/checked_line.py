@@ -27,8 +27,7 @@ class CommandLine:
     study: dict[str, Any] | None = None  # the node of a study
     # Composes a variant of the study: (config, faults) of the line followed by these words.
     compose: Callable[[list[str]], tuple[dict[str, Any], list[Fault]]] | None = None
-    # Seconds of two trials of (config, component files), for the forecast of a dry run.
-    trial_seconds: Callable[[dict[str, Any], tuple[str, ...]], tuple[float, float]] | None = None
+    timing: Any = None  # tasks.run.trial_run, of a study that needs the time of a run
     shown: str | None = None  # what --cfg job prints: the config of the run, or a part of it
     help: bool = False  # whether the line has --help; it is not checked further
 

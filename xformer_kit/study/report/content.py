@@ -20,8 +20,8 @@ from xformer_kit.study.report.fairness import (
 from xformer_kit.study.report.laws import (
     Laws,
     fit_laws,
+    law_sentence,
     prediction_sentence,
-    sentences,
     top_rung,
 )
 from xformer_kit.study.report.search import (
@@ -91,10 +91,6 @@ class Content:
         return self.results.study["question"] or self.results.study["name"]
 
     @property
-    def paper(self) -> str:
-        return str(self.results.claim.get("paper") or "")
-
-    @property
     def margin(self) -> float | None:
         return self.results.study.get("margin")
 
@@ -161,8 +157,8 @@ def _on_ladder(content: Content, found: Laws) -> Content:
         sentence=prediction_sentence(found, _reference(content.baseline))
         + f" {top}{content.sentence}" * (len(content.variants) > 1),
         sentences=[
-            f"{law} {top}{sentence}"
-            for law, sentence in zip(sentences(found), content.sentences, strict=True)
+            f"{law_sentence(one, found)} {top}{sentence}"
+            for one, sentence in zip(found.variants, content.sentences, strict=True)
         ],
     )
 
@@ -226,7 +222,7 @@ def _partial_sentence(results: Results) -> str:
 
 
 def _evaluate_claim(results: Results, found: list[VariantResult]) -> Claim | None:
-    if (expect := results.claim.get("expect")) is None:
+    if not (expect := results.claim.get("expect")):
         return None
     known = {one.name: one.runs for one in found} | {one.label: one.runs for one in found}
     return evaluate(expect, known, results.metric, margin=results.study.get("margin"))

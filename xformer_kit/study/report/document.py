@@ -12,7 +12,6 @@ from typing import Any
 from xformer_kit.inspect.style import plot_style
 
 WIDTH = 4.2  # inches; text of 10 points is then 11 pixels high on a phone of 360 pixels width
-NONE = "-"  # a cell without a value
 ARXIV = re.compile(r"arxiv:\s*(\d{4}\.\d{4,5}|[a-z-]+/\d{7})", re.IGNORECASE)
 WEB = re.compile(r"https?://[^\s<>\"']+")
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from xformer_kit.study.budget import COST_NAMES
-from xformer_kit.study.report.numbers import percent
-from xformer_kit.study.results import Outcome, Results
+from xformer_kit.study.numbers import percent
+from xformer_kit.study.results import Results
 from xformer_kit.study.variants import VariantResult
 
 TIME_TOLERANCE = 0.1  # relative differences in time up to this are not reported
@@ -113,7 +113,11 @@ def comparability_notes(results: Results, variants: list[VariantResult]) -> list
     found = []
     if len({one.facts.get("data_fingerprint") for one in every}) > 1:
         found.append("Not all runs used the same data: their fingerprints differ.")
-    kernels = {name: _kernel_names(each) for name, each in outcomes.items() if each}
+    kernels = {
+        name: ", ".join(sorted({k for one in each for k in one.facts.get("kernels", {}).values()}))
+        for name, each in outcomes.items()
+        if each
+    }
     if len(set(kernels.values())) > 1:
         which = "; ".join(f"{name}: {kernel or 'none'}" for name, kernel in kernels.items())
         found.append(
@@ -131,8 +135,3 @@ def comparability_notes(results: Results, variants: list[VariantResult]) -> list
             " comparable."
         )
     return found
-
-
-def _kernel_names(outcomes: list[Outcome]) -> str:
-    """Names of the attention kernels of these runs, joined."""
-    return ", ".join(sorted({k for o in outcomes for k in o.facts.get("kernels", {}).values()}))

@@ -10,7 +10,6 @@ import numpy as np
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import Figure
 from xformer_kit.study.report.laws import Laws, VariantLaw
-from xformer_kit.study.report.numbers import exact
 from xformer_kit.study.report.style import (
     LineStyle,
     legend,
@@ -116,14 +115,14 @@ def _draw_law(panel: Any, one: VariantLaw, multiple: float, found: Laws, style: 
 
 def _set_log_axis(panel: Any) -> None:
     """Makes the x axis logarithmic, with ticks in compact units."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     panel.set_xscale("log")
     low, high = panel.get_xlim()
     panel.xaxis.set_major_locator(
         LogLocator(base=10, subs=(1.0,) if high > 50 * low else (1.0, 2.0, 5.0), numticks=12)
     )
-    panel.xaxis.set_major_formatter(lambda x, _: exact(x))
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.xaxis.set_minor_formatter(NullFormatter())
 
 

@@ -1,8 +1,8 @@
 """Tables of a ladder: fitted laws, predictions, compute-optimal sizes, and all rungs."""
 
-from xformer_kit.study.report.document import NONE, Table
+from xformer_kit.study.numbers import NONE, compact
+from xformer_kit.study.report.document import Table
 from xformer_kit.study.report.laws import LadderStep, Laws, VariantLaw, equation
-from xformer_kit.study.report.numbers import compact
 
 
 def tables(found: Laws) -> list[Table]:

@@ -5,11 +5,12 @@ The laws are fitted to all rungs. The rest of a report compares variants at the 
 """
 
 from dataclasses import dataclass, replace
+from statistics import median_high
 
 from xformer_kit.study.ladder import law_axis
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.nodes import Node
-from xformer_kit.study.report.numbers import compact
+from xformer_kit.study.numbers import compact
 from xformer_kit.study.results import Results, rung_name
 from xformer_kit.study.scaling import Law, Optimum, Point, fit
 from xformer_kit.study.statistics import Estimate, Interval, magnitude
@@ -30,11 +31,6 @@ class LadderStep:
     interval: Interval
     values: tuple[float, ...]  # of the runs that finished
     runs: int
-
-    @property
-    def flops_per_parameter_token(self) -> float:
-        """Training FLOPs per parameter and token."""
-        return self.flops / (self.parameters * self.tokens)
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class VariantLaw:
     @property
     def flops_per_parameter_token(self) -> float:
         """Training FLOPs per parameter and token, median over the rungs."""
-        return sorted(step.flops_per_parameter_token for step in self.steps)[len(self.steps) // 2]
+        return median_high(step.flops / (step.parameters * step.tokens) for step in self.steps)
 
     @property
     def finished(self) -> int:
@@ -169,9 +165,7 @@ def _with_law(
         law=law,
         prediction=law.predict(*size),
         difference=law.difference(base, *size) if base else None,
-        optimum=None
-        if None in (law.A, law.B)
-        else law.optimal(flops, one.flops_per_parameter_token),
+        optimum=law.optimal(flops, one.flops_per_parameter_token),
     )
 
 
@@ -191,16 +185,17 @@ def prediction_sentence(found: Laws, reference: str) -> str:
     )
 
 
-def sentences(found: Laws) -> list[str]:
-    """A sentence for each variant: its law, and the extrapolated loss."""
-    return [_law_sentence(one, found) for one in found.variants]
-
-
-def _law_sentence(one: VariantLaw, found: Laws) -> str:
+def law_sentence(one: VariantLaw, found: Laws) -> str:
+    """The law of a variant, and the extrapolated loss."""
     law = one.law
     if law is None:
         return f"{one.name} has no scaling law yet. {one.why}"
-    text = f"{one.name} follows {equation(law)} ({_exponent_text(law)}; {law.points} runs)."
+    exponents = ", ".join(
+        f"{name} {getattr(law, name):.2f} [{low:.2f}, {high:.2f}]"
+        for name, (low, high) in law.intervals.items()
+        if name in ("E", "alpha", "beta")
+    )
+    text = f"{one.name} follows {equation(law)} ({exponents}; {law.points} runs)."
     if law.at_bounds:
         which = " and ".join(law.at_bounds)
         return (
@@ -234,14 +229,6 @@ def equation(law: Law) -> str:
     floor = law.E if law.E >= 0.005 else 0  # two decimals, as its interval
     terms = (f" + {factor:.3g} {letter}^-{power:.2f}" for letter, (factor, power) in axes.items())
     return f"L({', '.join(axes)}) = {floor:.3g}{''.join(terms)}"
-
-
-def _exponent_text(law: Law) -> str:
-    return ", ".join(
-        f"{name} {getattr(law, name):.2f} [{low:.2f}, {high:.2f}]"
-        for name, (low, high) in law.intervals.items()
-        if name in ("E", "alpha", "beta")
-    )
 
 
 def _prediction_text(found: Estimate, metric: Metric) -> str:

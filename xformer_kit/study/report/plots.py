@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from xformer_kit.inspect.style import COLOURS, FAINT, INK, integer_ticks, loss_limits, marker_places
-from xformer_kit.registry import ConfigError
+from xformer_kit.metrics import direction
 from xformer_kit.study.metric import Metric, metric
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.curves import VariantCurve
 from xformer_kit.study.report.document import Figure
-from xformer_kit.study.report.numbers import exact
 from xformer_kit.study.report.style import (
     MAX_STYLES,
     LineStyle,
@@ -155,10 +154,8 @@ def _curve_metric(name: str, content: Content) -> Metric:
     """The metric of a curve, whose direction is that of the study if it is unknown."""
     if name == content.metric.name:
         return content.metric
-    try:
-        return metric(name)
-    except ConfigError:  # a user's own metric
-        return Metric(name, content.metric.higher_is_better)
+    higher = direction(name)
+    return metric(name, content.metric.higher_is_better if higher is None else higher)
 
 
 def difference_curves(content: Content) -> Iterator[Figure]:
@@ -309,6 +306,8 @@ def _cost_figure(content: Content, name: str) -> Figure:
         unit, label = _time_unit(max(variant.cost[name] for variant, _ in known))
 
     def draw(axes):
+        from matplotlib.ticker import EngFormatter
+
         front = pareto_front(
             [(variant.cost[name], variant.mean) for variant, _ in known], metric.higher_is_better
         )
@@ -320,7 +319,7 @@ def _cost_figure(content: Content, name: str) -> Figure:
             _draw_mean(axes, variant.cost[name] / unit, variant.best.interval, style, metric.scale)
         axes.xaxis.get_major_locator().set_params(nbins=5)
         if name != "seconds":
-            axes.xaxis.set_major_formatter(lambda x, _: exact(x))
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.margins(0.08)
 
     figure = line_plot(

@@ -6,13 +6,15 @@ test would add a chance of a false positive, and correcting for it would cost po
 metric.
 """
 
-import math
 from dataclasses import dataclass
 
 from xformer_kit.study.metric import Metric, metric
 from xformer_kit.study.results import Results
 from xformer_kit.study.statistics import Interval, PairedDifference, interval, paired_difference
-from xformer_kit.study.variants import MEASURED, VariantResult, metric_names, require_metric
+from xformer_kit.study.variants import (
+    VariantResult,
+    runs_of,
+)
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,12 @@ class SecondaryMetric:
 
 def secondary_metrics(results: Results, variants: list[VariantResult]) -> list[SecondaryMetric]:
     """Returns the means of all variants and their paired differences from the baseline, which is
-    first, per metric of study.also. Raises ConfigError for a metric that no finished run has.
+    first, per metric of study.also.
     """
     found = []
-    for name in results.study.get("also") or ():
-        require_metric(results, "also", name, [*metric_names(results), *MEASURED])
+    for name in dict.fromkeys(results.study.get("also") or ()):
         base, *others = (
-            {seed: x for seed, x in results.values(v.best.index, name).items() if math.isfinite(x)}
-            for v in variants
+            runs_of(v.name, results.outcomes_of(v.best.index), name).values for v in variants
         )
         found.append(
             SecondaryMetric(

@@ -19,7 +19,7 @@ def document(content: Content) -> Document:
         subtitle=f"Study {content.results.study['name']}: {content.setting}",
         partial=content.partial,
         answer=content.sentence,
-        paper=content.paper,
+        paper=content.results.claim.get("paper") or "",
         claim=content.claim_sentence,
         claim_outcome=content.claim.outcome if content.claim else "",
         verdicts=list(zip(outcomes, content.sentences, strict=True)),

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from xformer_kit.study.answer import Runs
-from xformer_kit.study.factorial import Effect
 from xformer_kit.study.metric import format_p
 from xformer_kit.study.nodes import Node
+from xformer_kit.study.numbers import NONE, clock, compact, percent
 from xformer_kit.study.report.content import Content
-from xformer_kit.study.report.document import NONE, Table
-from xformer_kit.study.report.numbers import clock, compact, percent
+from xformer_kit.study.report.document import Table
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric
 from xformer_kit.study.results import STATUS_NAMES
 from xformer_kit.study.statistics import PairedDifference
@@ -127,21 +126,17 @@ def effects(content: Content) -> Iterator[Table]:
     header += ["combinations", "seeds"]
     for factors, (title, note) in enumerate(notes.items(), 1):
         rows = [
-            _effect_cells(effect, p, content)
+            [
+                effect.name,
+                *_difference_cells(effect.difference, p, content),
+                f"{effect.used} of {effect.combinations}",
+                str(effect.difference.count),
+            ]
             for effect, p, _ in content.effects
             if len(effect.factors) == factors
         ]
         if rows:
             yield Table(title, header, rows, f"In {content.metric.title}. {note}")
-
-
-def _effect_cells(effect: Effect, p: float | None, content: Content) -> list[str]:
-    return [
-        effect.name,
-        *_difference_cells(effect.difference, p, content),
-        f"{effect.used} of {effect.combinations}",
-        str(effect.difference.count),
-    ]
 
 
 def secondary(content: Content, one: SecondaryMetric) -> Table:

@@ -1,7 +1,6 @@
 """Formats sizes, shares and times."""
 
-from xformer_kit.study.report.document import NONE
-
+NONE = "-"  # a value that is not known
 SIZES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 
 
@@ -9,20 +8,10 @@ def compact(number: float | None) -> str:
     """Three significant digits and a unit: 987, 12.3k, 4.56M."""
     if number is None:
         return NONE
-    unit, size = _unit(number, 0.9995)
-    return f"{number / size:#.3g}".rstrip(".") + unit if unit else f"{number:.3g}"
-
-
-def exact(number: float) -> str:
-    """Six significant digits and a unit, for ticks: 10M, 10.05T."""
-    unit, size = _unit(number, 0.999999)
-    return f"{number / size:.6g}{unit}"
-
-
-def _unit(number: float, rounded_up: float) -> tuple[str, float]:
-    """The largest unit and its size, of which the number is at least the share `rounded_up`."""
-    units = (unit for unit in reversed(SIZES.items()) if abs(number) >= rounded_up * unit[1])
-    return next(units, ("", 1.0))
+    for unit, size in reversed(SIZES.items()):
+        if abs(number) >= 0.9995 * size:
+            return f"{number / size:#.3g}".rstrip(".") + unit
+    return f"{number:.3g}"
 
 
 def percent(share: float, sign: str = "+") -> str:
