@@ -214,3 +214,18 @@ def test_a_diverged_run_is_named_with_its_step_and_the_others_can_be_read(runs):
     (diverged / "metrics.csv").write_text("step,val/accuracy\n10,0.01\n20,0.02\n30,0.9\n")
     picture = plot_curves([diverged], ["val/accuracy"])
     assert picture.figure.axes[0].get_ylim()[1] > 0.9 and not note(picture)
+
+
+def test_runs_of_other_data_are_noted_if_their_labels_do_not_tell(runs):
+    """The data that the runs recorded: those of today are not read."""
+    for run, fingerprint in zip(runs[:2], "ab", strict=True):
+        (run / "summary.json").write_text(f'{{"data_fingerprint": "{fingerprint}"}}')
+    assert note(plot_curves(runs[:2])) == "Not all of these runs read the same data."
+    assert note(plot_curves(runs[:1])) == ""
+    (runs[1] / "summary.json").write_text('{"data_fingerprint": "a"}')
+    assert note(plot_curves(runs[:2])) == ""
+    (runs[1] / "config.yaml").write_text(
+        config_yaml(default_config() | {"tokenizer": {"name": "byte"}})
+    )
+    (runs[1] / "summary.json").write_text('{"data_fingerprint": "b"}')
+    assert note(plot_curves(runs[:2])) == ""

@@ -6,6 +6,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from xformer_kit.config import read_config
 from xformer_kit.config.saved.difference import as_literal, differing, flat
 from xformer_kit.config.saved.identity import hashed_config
 from xformer_kit.config.saved.run_directories import run_directories
-from xformer_kit.files.saved_files import read_columns
+from xformer_kit.files.saved_files import read_columns, read_object
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.style import (
     LINES,
@@ -26,7 +27,7 @@ from xformer_kit.inspect.style import (
     marker_places,
 )
 from xformer_kit.metrics import TRAIN_LOSS, VAL_LOSS
-from xformer_kit.registry import Node, config_error, suggestion
+from xformer_kit.registry import ConfigError, Node, config_error, suggestion
 from xformer_kit.text.command_lines import train
 from xformer_kit.text.user_path import user_path
 
@@ -50,9 +51,9 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
     runs: directories; that of a sweep stands for its runs. metrics: columns of metrics.csv, such as
     `val/accuracy`; None for the losses, or the first metric if there are none. Training metrics are
     averaged over neighbouring records. A note below the panels names the runs without a row or a
-    finite value of these metrics, and those that diverged, with the step (a loss above
-    `divergence_cap` is outside the axis). Raises ConfigError for a directory that is not a run, if
-    no run has values yet, and for a metric that no run has.
+    finite value of these metrics, those that diverged, with the step (a loss above `divergence_cap`
+    is outside the axis), and that runs with one config read different data. Raises ConfigError for
+    a directory that is not a run, if no run has values yet, and for a metric that no run has.
     """
     paths = run_directories(runs)
     labels = _labels(paths)
@@ -83,6 +84,7 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
         _note("Runs with no row yet:", [label for label, found in curves.items() if not found]),
         _note(f"Runs with no finite value of {' or '.join(panels)}:", missing),
         *itertools.starmap(_divergence_note, panels.items()),
+        _data_note(paths),
     ]
     return _plot_panels(panels, styles, zoom=True, note="\n".join(filter(None, lines)), title=title)
 
@@ -140,8 +142,7 @@ def _labels(paths: Sequence[Path]) -> list[str]:
     """The values of each run's config that differ from the other runs'; if these labels are equal,
     empty or too long, the directories, relative to one that has all of them.
     """
-    # without what does not affect the results
-    configs = [dict(flat(hashed_config(read_config(path)))) for path in paths]
+    configs = _configs(paths)
     differences = differing(configs)
     labels = [
         ", ".join(
@@ -155,6 +156,24 @@ def _labels(paths: Sequence[Path]) -> list[str]:
     absolute = [path.absolute() for path in paths]
     here = os.path.commonpath([path.parent for path in absolute])
     return labels if usable else [str(path.relative_to(here)) for path in absolute]
+
+
+def _configs(paths: Sequence[Path]) -> list[Node]:
+    """The flat config of each run, without what does not affect the results."""
+    return [dict(flat(hashed_config(read_config(path)))) for path in paths]
+
+
+def _data_note(paths: Sequence[Path]) -> str:
+    """A note if the runs read different data, by their summary.json, which their configs do not
+    tell; else empty.
+    """
+    recorded = set()
+    for path in paths:
+        with suppress(FileNotFoundError, ConfigError):  # not finished
+            recorded.add(read_object(path / "summary.json", {}).get("data_fingerprint"))
+    nodes = {key.partition(".")[0] for key in differing(_configs(paths))}
+    differs_unseen = len(recorded - {None}) > 1 and not nodes & {"data", "tokenizer"}
+    return "Not all of these runs read the same data." if differs_unseen else ""
 
 
 def _by_quantity(panels: Mapping[str, list[StepCurve]]) -> dict[str, list[StepCurve]]:
