@@ -82,7 +82,7 @@ class Latent(Attention):
         out = self.kernel(torch.cat([q, q_turned], -1), k, v, context, self.scale)
         return self.o(out.transpose(1, 2).flatten(2))
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         device, dtype = device_and_dtype(self)
         shapes = [(rows, 1, length, channels) for channels in (self.down.out_features, self.turned)]
         return KeyValueCache(*shapes, dtype=dtype, device=device)
@@ -169,7 +169,7 @@ class Linear(Attention):
         out = (q @ k.transpose(-1, -2)).tril() @ v + q @ before
         return out.flatten(2, 3)[:, :, :length], last
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         device, dtype = device_and_dtype(self)
         return Recurrent(
             torch.zeros(

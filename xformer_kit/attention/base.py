@@ -8,15 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention.heads import head_channels
-from xformer_kit.registry import (
-    Context,
-    Fault,
-    Options,
-    Registry,
-)
+from xformer_kit.registry import Context, Fault, Options, Registry
 from xformer_kit.registry.traits import AttentionTraits
 from xformer_kit.tensors import Statement, hidden
 from xformer_kit.tensors.cache import Cache
+from xformer_kit.tensors.fused_projections import FusedProjections
 from xformer_kit.tensors.tokens import AttentionContext
 
 
@@ -27,10 +23,17 @@ class Attention(nn.Module):
     computes: what it needs of its kernel: `scores`; `recurrence`, the steps of a state; or
     `mixture`: it mixes tokens without either.
     bounded: whether it supports at most model.max_len tokens.
+    fusible: names of linear maps of its input that generation computes as one product,
+        `fused_maps`, see xformer_kit/tensors/fused_projections.py.
     """
 
     computes = "scores"
     bounded = False
+    fusible: tuple[str, ...] = ()
+    fused_maps: FusedProjections | None = None
+    q: Any
+    k: Any
+    v: Any
 
     parameter_info: Mapping[str, Statement] = {"v": hidden(values=True), "o": hidden(writes=True)}
 
@@ -49,6 +52,24 @@ class Attention(nn.Module):
         """
         raise NotImplementedError
 
+    def project_input(self, x: Tensor) -> Sequence[Tensor]:
+        """Returns the output (b, t, channels) of each map in `fusible` for x (b, t, dim)."""
+        if self.fused_maps is not None:
+            return self.fused_maps(x)
+        return [getattr(self, name)(x) for name in self.fusible]
+
+    def project_qkv(
+        self, x: Tensor, source: Tensor | None, cache: Cache | None
+    ) -> Sequence[Tensor]:
+        """Returns the projections q (b, t, channels) of x (b, t, dim), and k and v (b, s, channels)
+        of x or of a source (b, s, dim); only q if `cache` holds those of the source.
+        """
+        if source is None:
+            return self.project_input(x)
+        if cache is not None and cache.length:
+            return (self.q(x),)
+        return self.q(x), self.k(source), self.v(source)
+
     def queries_of(self, x: Tensor) -> Tensor:
         """(b, n, dim) -> their queries before rotation, (b, heads, n, head_dim). A position's
         `scores` may apply it to a table of its own.
@@ -59,7 +80,7 @@ class Attention(nn.Module):
         """(b, n, dim) -> their keys before rotation, (b, kv_heads, n, head_dim)."""
         raise NotImplementedError
 
-    def cache(self, rows: int, length: int, context: AttentionContext | None = None) -> Cache:
+    def cache(self, rows: int, length: int) -> Cache:
         """Returns an empty cache for `rows` sequences of at most `length` tokens, with the weights'
         device and dtype. The first tensors that are appended may change the dtype.
         """

@@ -38,7 +38,7 @@ class Unprojected(Attention):
         out = self.kernel(q, k, v, context, scale, self.dropout if self.training else 0.0, scores)
         return out[:, 0]  # (b, 1, t, dim) -> (b, t, dim)
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         shape = (rows, 1, length, self.dim)
         like = self.device_and_dtype
         return KeyValueCache(*[shape] * self.num_cached, dtype=like.dtype, device=like.device)

@@ -119,7 +119,7 @@ class GatedDelta(Recurrent):
             f" position '{context.names['position']}' changes lengths, so that the state may"
             " grow without bound"
         )
-        return reason, ["position=rotary", "position=none"]
+        return reason, "rotary or none"
 
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
@@ -136,11 +136,7 @@ class GatedDelta(Recurrent):
         return None
 
     def forward(self, x, source, context, cache=None):
-        maps = (
-            self.fused_maps(x)
-            if self.fused_maps is not None
-            else [getattr(self, name)(x) for name in self.fusible]
-        )
+        maps = self.project_input(x)
         projected = dict(zip(self.fusible, maps, strict=True))
         segment, real = segments(context), context.query.real
         state, *before = (None,) * 4 if cache is None else cache.tensors
@@ -182,7 +178,7 @@ class GatedDelta(Recurrent):
         q, k = (expand_heads(x, self.v_heads) for x in (q * self.head_dim**-0.5, k))
         return Recurrence(q, k, v, decay, beta, segment)
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         back = self.q_conv.width - 1
         states = (rows, self.v_heads, self.head_dim, self.v_head_dim)
         convolutions = self.q_conv, self.k_conv, self.v_conv

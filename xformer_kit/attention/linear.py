@@ -115,10 +115,7 @@ class Kernelized(Recurrent):
         raise NotImplementedError
 
     def forward(self, x, source, context, cache=None):
-        if self.fused_maps is None or source is not None:
-            maps = self.q(x), *self._project_kv(x, source, cache)
-        else:
-            maps = self.fused_maps(x)
+        maps = self.project_qkv(x, source, cache)
         # (b, t, h * d) -> (b, t, h, d)
         q, *kv = (m.unflatten(-1, (self.heads, -1)) for m in map(to_fp32, maps))
         with no_autocast(x):
@@ -133,13 +130,6 @@ class Kernelized(Recurrent):
             else:
                 out = self._sum_all(features, rotated, kv, context, cache)
         return self.o(out.to(maps[0].dtype).transpose(1, 2).flatten(2))
-
-    def _project_kv(self, x, source, cache):
-        """Keys and values of x, or of a source unless they are cached."""
-        if source is not None and cache is not None and cache.length:
-            return ()
-        x = x if source is None else source
-        return self.k(x), self.v(x)
 
     def _causal(self, features, rotated, k, v, context, cache):
         """Causal attention (b, h, t, e): sums over the past, starting from the cached state, which
@@ -217,7 +207,7 @@ class Kernelized(Recurrent):
             total = rotated_keys.mT @ v
             yield torch.cat([total, keys.sum(-2)[..., None]], -1) if self.normalise else total
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         state = rows, self.heads, self.features, self.v_head_dim + self.normalise
         return StateCache.of(self, state)
 

@@ -27,7 +27,6 @@ from xformer_kit.registry import (
 )
 from xformer_kit.tensors import Within, hidden, vector
 from xformer_kit.tensors.cache import KeyValueCache
-from xformer_kit.tensors.fused_projections import FusedProjections
 from xformer_kit.tensors.tokens import Tokens
 
 Scale = float | Literal["by_layer"] | None
@@ -167,8 +166,6 @@ class MultiHead(Attention):
         layer_factor = torch.tensor(1 / (depth + 1)) if scale == "by_layer" else None
         self.register_buffer("layer_factor", layer_factor, persistent=False)
 
-    # In generation: q, k and v as one product, see xformer_kit/tensors/fused_projections.py.
-    fused_maps: FusedProjections | None = None
     fusible = ("q", "k", "v")
     layer_factor: Tensor | None  # factor on the scale, with scale=by_layer: 1 / the layer's number
 
@@ -181,13 +178,6 @@ class MultiHead(Attention):
         if options.scale != "by_layer":
             yield from above(options, "null is head_dim^-0.5.", scale=0)
         yield from above(options, "null is no limit.", clip=0)
-        if isinstance(options.bias, (list, tuple)) and len(set(options.bias)) < len(options.bias):
-            yield Fault(
-                "bias",
-                "names a projection twice",
-                got=format_value(options.bias),
-                fix="Name each once.",
-            )
 
     @classmethod
     def builds_block_norm(cls, options):
@@ -260,25 +250,14 @@ class MultiHead(Attention):
         cached ones: all clipped and normalised as configured, queries and keys also rotated. With a
         cache, keys and values of a source are computed only at the first call.
         """
-        if source is None:
-            q, k, v = (
-                (self.q(x), self.k(x), self.v(x)) if self.fused_maps is None else self.fused_maps(x)
-            )
-            kv_input, kv_tokens = x, context.query
-        else:
-            q = self.q(x)
-            if cache is not None and cache.length:
-                return self._queries_from_projection(q, context), *cache.kept()
-            k, v = self.k(source), self.v(source)
-            kv_input, kv_tokens = source, context.key
-        q = self._queries_from_projection(q, context)
-        k = self._keys_from_projection(k, kv_tokens, context)
-        v = self.values_of(self._clipped(v), kv_input, context)
+        q, *kv = self.project_qkv(x, source, cache)
+        q = self.query(self.split(self._clipped(q)), context)
+        if not kv:
+            return q, *cache.kept()
+        kv_input, kv_tokens = (x, context.query) if source is None else (source, context.key)
+        k = self._keys_from_projection(kv[0], kv_tokens, context)
+        v = self.values_of(self._clipped(kv[1]), kv_input, context)
         return (q, k, v) if cache is None else (q, *cache.append(k, v))
-
-    def _queries_from_projection(self, q: Tensor, context) -> Tensor:
-        """Queries (b, h, t, d) for the scores, from their projection (b, t, h * d)."""
-        return self.query(self.split(self._clipped(q)), context)
 
     def query(self, q: Tensor, context) -> Tensor:
         """Normalises and rotates queries (b, h, t, d); rotates first with qk_norm.after."""
@@ -309,7 +288,7 @@ class MultiHead(Attention):
     def _clipped(self, x: Tensor) -> Tensor:
         return x if self.clip is None else x.clamp(-self.clip, self.clip)
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         shapes = (
             (rows, self.kv_heads, length, channels) for channels in (self.head_dim, self.v_head_dim)
         )

@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from xformer_kit.registry import config_error
 from xformer_kit.tensors.cache import Cache, KeyValueCache, WindowCache
-from xformer_kit.tensors.tokens import Tokens, order_without_gaps
+from xformer_kit.tensors.tokens import AttentionContext, Tokens, order_without_gaps
 
 
 class GenerationCache:
@@ -183,18 +182,16 @@ def _check_order(
         prefix = group.mask.sees_prefix and new.prefix is not None
         if not (group.mask.sees_future or prefix) or not _attends(group, past, new):
             continue
+        path, rule = "prefix", "must be given in one call"
+        fix = "Give the whole prefix in the first call, and later tokens with prefix False."
         if group.mask.sees_future:
-            raise config_error(
-                "cache",
-                f"a mask sees the future, so the {past.length} tokens in the cache would have"
-                f" attended to the {new.length} new ones",
-                fix="Give all tokens in one call, or build the model with mask=causal.",
-            )
+            path, rule = "cache", "a mask sees the future"
+            fix = "Give all tokens in one call, or build the model with mask=causal."
         raise config_error(
-            "prefix",
-            f"must be given in one call: the {past.length} tokens in the cache would have attended"
-            f" to those of the {new.length} new ones that belong to it",
-            fix="Give the whole prefix in the first call, and later tokens with prefix False.",
+            path,
+            f"{rule}: the {past.length} tokens in the cache would have attended to the {new.length}"
+            " new ones",
+            fix=fix,
         )
 
 
@@ -206,12 +203,9 @@ def _attends(group: Any, past: Tokens, new: Tokens) -> bool:
         tokens = tokens._replace(slot=order.argsort(-1))
     if tokens.document is not None:
         tokens = tokens._replace(document=tokens.document_runs())
-    query = tokens.map(lambda field: field[:, : past.length]).as_query()
-    key = tokens.map(lambda field: field[:, past.length :]).as_key()
-    head = torch.arange(group.heads, device=new.slot.device).view(1, -1, 1, 1)
-    allowed = group.mask.allows(query, key, head)
+    context = AttentionContext(tokens, tokens, group.mask, None)
+    context = context.narrow(slice(past.length), slice(past.length, None))
+    allowed: Any = context.visible_pairs(group.heads, covered=False)
     if tokens.real is not None:
-        allowed = allowed & query.real & key.real
-    if tokens.document is not None:
-        allowed = allowed & (query.document == key.document)
+        allowed = allowed & context.query.as_query().real
     return bool(allowed.any())

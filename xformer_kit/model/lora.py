@@ -32,6 +32,17 @@ class Adapter(nn.Module):
     lora_a: nn.Parameter
     lora_b: nn.Parameter
 
+    def plain(self) -> nn.Module:
+        """Returns a map of the same shape without an adapter, on the meta device."""
+        raise NotImplementedError
+
+    def merged(self) -> nn.Module:
+        """Returns a map without an adapter, with the sum of the weights."""
+        plain = self.plain()
+        plain.weight = nn.Parameter(self.weight.detach())
+        plain.bias = self.bias
+        return plain.train(self.training)
+
     def _adapt(self, base: Any, rank: int, alpha: float, dropout: float) -> None:
         """Shares the parameters of `base` and adds an adapter."""
         nn.Module.__init__(self)
@@ -70,14 +81,8 @@ class LoRALinear(Adapter, nn.Linear):  # type: ignore[override]
         low = F.linear(F.linear(dropped, self.lora_a), self.lora_b)
         return F.linear(x, self._base_weight, self.bias) + self.scale * low
 
-    def merged(self) -> nn.Linear:
-        """Returns a plain linear map with the sum of the weights."""
-        plain = nn.Linear(1, 1, bias=self.bias is not None, device="meta")
-        plain.in_features = self.in_features
-        plain.out_features = self.out_features
-        plain.weight = nn.Parameter(self.weight.detach())
-        plain.bias = self.bias
-        return plain.train(self.training)
+    def plain(self):
+        return nn.Linear(self.in_features, self.out_features, self.bias is not None, "meta")
 
 
 class LoRAExperts(Adapter, ExpertLinear):  # type: ignore[misc]
@@ -96,13 +101,9 @@ class LoRAExperts(Adapter, ExpertLinear):  # type: ignore[misc]
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, rank {self.lora_a.shape[1]}"
 
-    def merged(self) -> ExpertLinear:
-        """Returns plain maps with the sums of the weights."""
+    def plain(self):
         with torch.device("meta"):
-            plain = ExpertLinear(1, 1, 1, bias=self.bias is not None)
-        plain.weight = nn.Parameter(self.weight.detach())
-        plain.bias = self.bias
-        return plain.train(self.training)
+            return ExpertLinear(1, 1, 1, self.bias is not None)
 
 
 KINDS: dict[type[nn.Module], Any] = {nn.Linear: LoRALinear, ExpertLinear: LoRAExperts}

@@ -108,7 +108,8 @@ class Tokens(NamedTuple):
                 slot=torch.arange(start, start + field.shape[-1], device=field.device)[None]
             )
         if past is not None and past.document is not None and self.document is None:
-            tokens = tokens._replace(document=_last_document(past).expand(-1, tokens.length))
+            last = _at_last_real(past, past.document)
+            tokens = tokens._replace(document=last.expand(-1, tokens.length))
         if self.position is not None:
             return tokens
         counted = past is None or past.position is past.slot
@@ -185,11 +186,6 @@ def _continued_positions(past: Tokens, new: Tokens) -> Tensor:
         runs = tokens.document_runs()
         more = more * (runs == _at_last_real(past, runs[:, : past.length]))[:, past.length :]
     return count[:, past.length :] + more
-
-
-def _last_document(tokens: Tokens) -> Tensor:
-    """The number of the document of the last real token, (b, 1)."""
-    return _at_last_real(tokens, tokens.document)
 
 
 def _at_last_real(tokens: Tokens, field: Any) -> Tensor:
@@ -319,49 +315,46 @@ def table_rows(name: str, rows: Tensor, table: Tensor, fix: str = "") -> Tensor:
     try:
         return F.embedding(rows, table)
     except IndexError:
-        least, largest = (int(n) for n in rows.aminmax())
-        got = least if least < 0 else largest
-        raise config_error(name, f"must be from 0 to {len(table) - 1}", got=got, fix=fix) from None
+        got, rule = number_outside(rows, len(table)), f"must be from 0 to {len(table) - 1}"
+        raise config_error(name, rule, got=got, fix=fix) from None
 
 
-def _integers(x: Tensor) -> bool:
-    return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
+def number_outside(numbers: Tensor, size: int) -> int | None:
+    """The least or the largest of the numbers, if it is not from 0 to size - 1. Reads values."""
+    least, largest = (int(n) for n in numbers.aminmax())
+    return least if least < 0 else largest if largest >= size else None
+
+
+def _integers(x: Any) -> bool:
+    return isinstance(x, Tensor) and not (
+        x.is_floating_point() or x.is_complex() or x.dtype == torch.bool
+    )
 
 
 def checked_ids(name: str, ids: Any, **fields: Any) -> Tensor:
     """Returns ids (b, t) of any integer type as int64. Raises ConfigError if they are not ids, if a
     field is not (b, t) or (1, t), or if it is not of bool (`real`, `prefix`) or of integers.
     """
-    if not isinstance(ids, Tensor):
+    if not _integers(ids) or ids.ndim != 2 or not ids.numel():
         raise config_error(
             name,
-            "must be a tensor (batch, tokens)",
-            got=type(ids).__name__,
+            "must be a tensor of ids (batch, tokens) with at least one token",
+            got=_described(ids),
             fix="Try torch.tensor([[1, 2]]).",
-        )
-    if ids.ndim != 2 or not ids.numel() or not _integers(ids):
-        raise config_error(
-            name,
-            "must be ids (batch, tokens) with at least one token",
-            got=f"{tuple(ids.shape)} of {ids.dtype}",
         )
     rows, length = ids.shape
     for key, field in fields.items():
-        if field is None:
-            continue
-        if not isinstance(field, Tensor):
-            raise config_error(key, "must be a tensor (batch, tokens)", got=type(field).__name__)
-        if field.ndim != 2 or field.shape[0] not in (1, rows) or field.shape[1] != length:
-            raise config_error(
-                key,
-                f"must have a value for each token, ({rows}, {length})",
-                got=f"{tuple(field.shape)}",
-            )
-        if not key.endswith(("real", "prefix")):
-            if not _integers(field):
-                raise config_error(key, "must be integers", got=field.dtype)
-        elif field.dtype != torch.bool:
-            raise config_error(
-                key, "must be true or false", got=field.dtype, fix=f"Try {key}={key}.bool()."
-            )
+        kind = "bool" if key.endswith(("real", "prefix")) else "integers"
+        typed = _integers(field) or getattr(field, "dtype", None) == torch.bool
+        if field is not None and not (
+            typed
+            and _integers(field) == (kind == "integers")
+            and tuple(field.shape) in ((1, length), (rows, length))
+        ):
+            rule = f"must be a tensor ({rows}, {length}) of {kind}"
+            raise config_error(key, rule, got=_described(field))
     return ids.long()
+
+
+def _described(x: Any) -> str:
+    return f"{tuple(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__

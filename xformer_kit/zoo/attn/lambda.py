@@ -163,7 +163,7 @@ class Lambda(Attention):
             return weights
         return weights.masked_fill((distance.abs() > self.scope)[:, None], 0)
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         shapes = ((rows, 1, length, channels) for channels in (self.head_dim, self.v_head_dim))
         return KeyValueCache.of(self, *shapes)
 
