@@ -49,8 +49,8 @@ FAULTS = {
     ),
     # Of the component around it.
     "attn.gate=head attn.gate.heads=3": (
-        "attn.gate.heads: gate 'head' has no option 'heads'. It has: of, activation, bias. Try"
-        " attn.heads=3."
+        "attn.gate.heads: gate 'head' has no option 'heads'. It has: of, rank, middle, activation,"
+        " bias. Try attn.heads=3."
     ),
     # Of none.
     "attn.qk_norm.eps=1": (

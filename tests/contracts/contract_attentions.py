@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention import HeadShape, MultiHead
-from xformer_kit.attention.base import ATTENTIONS, Attention, Cache, device_and_dtype
+from xformer_kit.attention.base import ATTENTIONS, Attention, Cache
 from xformer_kit.attention.heads import check_heads
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Fault, at_least, config_error
@@ -83,9 +83,8 @@ class Latent(Attention):
         return self.o(out.transpose(1, 2).flatten(2))
 
     def cache(self, rows, length):
-        device, dtype = device_and_dtype(self)
         shapes = [(rows, 1, length, channels) for channels in (self.down.out_features, self.turned)]
-        return KeyValueCache(*shapes, dtype=dtype, device=device)
+        return KeyValueCache.of(self, *shapes)
 
 
 @ATTENTIONS.register("test_linear")
@@ -170,12 +169,8 @@ class Linear(Attention):
         return out.flatten(2, 3)[:, :, :length], last
 
     def cache(self, rows, length):
-        device, dtype = device_and_dtype(self)
-        return Recurrent(
-            torch.zeros(
-                rows, self.heads, self.head_dim, self.head_dim + 1, dtype=dtype, device=device
-            )
-        )
+        state = rows, self.heads, self.head_dim, self.head_dim + 1
+        return Recurrent(next(self.parameters()).new_zeros(state))
 
 
 class Recurrent(Cache):

@@ -9,11 +9,13 @@ import pytest
 import torch
 from contexts import BOTH, WINDOW, context, inputs, tokens
 from refusals import refused
+from torch.torch_version import TorchVersion
 
 from xformer_kit import build
 from xformer_kit.kernel import KERNELS, varlen
 from xformer_kit.laws import tiny_config
 from xformer_kit.mask import Causal, Full
+from xformer_kit.registry import ConfigError
 from xformer_kit.tensors.tokens import Tokens
 
 PLAIN = KERNELS["reference"]()
@@ -52,11 +54,7 @@ def loop(
     return out
 
 
-def loop_of_torch_2_11(*args, scale, window_size):
-    """Has no option enable_gqa, and needs as many heads of keys as of queries."""
-    query, key, value = args[:3]
-    assert query.shape[1] == key.shape[1] == value.shape[1]
-    return loop(*args, scale=scale, window_size=window_size, enable_gqa=False)
+function_of_torch = varlen.varlen_attention
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +68,7 @@ def test_the_loop_has_the_signature_of_torchs_function():
         pytest.importorskip("torch.nn.attention.varlen").varlen_attn
     ).parameters
     assert list(there)[:7] == ["query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k"]
-    assert {"scale", "window_size"} <= set(there)
+    assert {"scale", "window_size", "enable_gqa"} <= set(there)
 
 
 @pytest.mark.parametrize("mask", [Full(), Causal(), WINDOW, BOTH], ids=repr)
@@ -90,15 +88,10 @@ def test_outputs_and_gradients_are_those_of_reference(mask, sight):
         torch.testing.assert_close(*found)
 
 
-def test_key_heads_are_repeated_for_a_version_of_torch_that_does_not(monkeypatch):
-    found = []
-    for function in (loop, loop_of_torch_2_11):
-        monkeypatch.setattr(varlen, "varlen_attention", lambda function=function: function)
-        q, k, v = inputs(3, 13, 13)
-        kernel = KERNELS["varlen"]()
-        out = kernel(q, k, v, context(kernel, Causal(), tokens(13, document=[4, 7, 99])), 0.4)
-        found.append((out, *torch.autograd.grad(out.sin().sum(), (q, k, v))))
-    torch.testing.assert_close(*found)
+def test_a_version_of_torch_without_it_is_refused(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", TorchVersion("2.11.0"))
+    with pytest.raises(ConfigError, match=r"^kernel: 'varlen' needs torch 2\.12 or later; this is"):
+        function_of_torch()
 
 
 def test_a_document_number_that_recurs_is_one_text():

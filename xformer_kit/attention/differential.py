@@ -83,17 +83,12 @@ class Differential(Attention):
     @classmethod
     def check(cls, options, context):
         yield from check_heads(options, context)
-        if (
-            not options.head_dim
-            and context.dim
-            and options.heads >= 1
-            and context.dim % options.heads == 0
-            and head_channels(context.dim, options.heads, None) % 2
-        ):
+        dim, heads = context.dim, options.heads
+        if not options.head_dim and heads >= 1 and dim % heads == 0 and dim // heads % 2:
             yield Fault(
                 "heads",
                 "twice as many must divide model.dim, for a head has two queries",
-                got=f"{options.heads} and {context.dim}",
+                got=f"{heads} and {dim}",
                 fix="Set attn.head_dim, or choose other heads.",
             )
         yield from in_range(options, dropout=(0, 1))
@@ -117,6 +112,9 @@ class Differential(Attention):
         return self.split(self.k(x))
 
     def forward(self, x, source, context, cache=None):
+        """Returns the output (b, t, dim) of x (b, t, dim), with keys and values of x or of source
+        (b, s, dim).
+        """
         q, k, v = self._project(x, source, context, cache)
         dropout = self.dropout if self.training else 0.0
         outputs = []

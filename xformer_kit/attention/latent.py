@@ -27,7 +27,7 @@ class LatentKV(NamedTuple):
     joined: Tensor | None = None  # both, as cached: (b, 1, s, kv_rank + rope_head_dim)
 
 
-@ATTENTIONS.register("latent", also_called=("mla", "multi_head_latent"), similar=("deepseek",))
+@ATTENTIONS.register("latent", also_called=("mla", "multi_head_latent"))
 class Latent(Attention):
     """softmax(mask([q, q'] [k, k']^T * scale)) v in each head, with k = c K and v = c V computed
     from a latent c = norm(x D) of kv_rank channels (DeepSeek-AI, 2024, arXiv:2405.04434, section
@@ -131,6 +131,9 @@ class Latent(Attention):
         )
 
     def forward(self, x, source, context, cache=None):
+        """Returns the output (b, t, dim) of x (b, t, dim), with keys and values of x or of source
+        (b, s, dim).
+        """
         if source is None:
             first, *maps = self.project_input(x)
             kv = self._latent_kv(maps, context.query, context, cache)

@@ -9,11 +9,12 @@ from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS
 from xformer_kit.attention.heads import check_heads, head_channels
-from xformer_kit.attention.recurrent import Recurrent, StateCache, no_autocast, real_tokens, to_fp32
+from xformer_kit.attention.recurrent import Recurrent, StateCache, real_tokens
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.registry import Fault, Unused, above, at_least
 from xformer_kit.tensors import hidden
+from xformer_kit.tensors.precision import at_least_fp32, no_autocast
 from xformer_kit.tensors.tokens import AttentionContext
 
 FeatureMap = Literal["elu", "relu", "softmax", "taylor", "identity"]
@@ -115,9 +116,12 @@ class Kernelized(Recurrent):
         raise NotImplementedError
 
     def forward(self, x, source, context, cache=None):
+        """Returns the output (b, t, dim) of x (b, t, dim), with keys and values of x or of source
+        (b, s, dim).
+        """
         maps = self.project_qkv(x, source, cache)
         # (b, t, h * d) -> (b, t, h, d)
-        q, *kv = (m.unflatten(-1, (self.heads, -1)) for m in map(to_fp32, maps))
+        q, *kv = (m.unflatten(-1, (self.heads, -1)) for m in map(at_least_fp32, maps))
         with no_autocast(x):
             if self.rotates_last:
                 features = self.of_query(q).transpose(1, 2)
@@ -212,9 +216,7 @@ class Kernelized(Recurrent):
         return StateCache.of(self, state)
 
 
-@ATTENTIONS.register(
-    "linear", also_called=("linear_attention", "linear_transformer"), similar=("based",)
-)
+@ATTENTIONS.register("linear", also_called=("linear_attention", "linear_transformer"))
 class LinearAttention(Kernelized):
     """phi(q_i) S_i / phi(q_i) z_i with S_i = sum phi(k_j)^T v_j and z_i = sum phi(k_j) over the
     visible keys (Katharopoulos et al., 2020, arXiv:2006.16236, eq. 5, 9 and 18 to 20).

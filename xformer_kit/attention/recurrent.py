@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from xformer_kit.attention.base import Attention, Cache, device_and_dtype
+from xformer_kit.attention.base import Attention, Cache
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence
 from xformer_kit.registry import Context, Fault, config_error
+from xformer_kit.tensors.precision import at_least_fp32, no_autocast
 
 Reason = tuple[str, str]  # why a position cannot be used, and positions that can be
 
@@ -31,9 +31,9 @@ class StateCache(Cache):
     @classmethod
     def of(cls, attention: Attention, *shapes: tuple[int, ...]) -> "StateCache":
         """A cache of zeros, in at least fp32."""
-        device, dtype = device_and_dtype(attention)
-        wide = to_fp32(torch.empty((), dtype=dtype, device="meta")).dtype
-        return cls(*(torch.zeros(shape, dtype=wide, device=device) for shape in shapes))
+        like = next(attention.parameters())
+        wide = torch.promote_types(like.dtype, torch.float32)
+        return cls(*(torch.zeros(shape, dtype=wide, device=like.device) for shape in shapes))
 
     def append(self, *new: Tensor) -> list[Tensor]:
         """Replaces the cached tensors."""
@@ -100,24 +100,11 @@ class Recurrent(Attention):
 
     def run_recurrence(self, r: Recurrence, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """Returns what every token reads (b, h, t, e), and the new state, in at least fp32."""
-        r = Recurrence(*(None if x is None else to_fp32(x) for x in r))
+        r = Recurrence(*(None if x is None else at_least_fp32(x) for x in r))
         with no_autocast(r.q):
             b, h, _, d = r.q.shape
             state = r.q.new_zeros(b, h, d, r.v.shape[-1]) if state is None else state.to(r.q.dtype)
             return self.kernel.recur(r, state, self.chunk)
-
-
-def to_fp32(x: Tensor) -> Tensor:
-    """Casts bf16 and fp16 to fp32."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-def no_autocast(x: Tensor) -> Any:
-    """A context without autocast, which would compute sums over a text in half precision."""
-    device = x.device.type
-    if device == "meta" or not torch.is_autocast_enabled(device):
-        return nullcontext()
-    return torch.autocast(device, enabled=False)
 
 
 def _mask_faults(component: type[Recurrent], context: Context) -> Iterator[Fault]:

@@ -3,7 +3,6 @@ a mask tensor and without computing padding.
 """
 
 import math
-from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ from torch.nn import functional as F
 from xformer_kit.kernel.base import KERNELS, KernelExplanation
 from xformer_kit.kernel.sdpa import SDPA, not_softmax
 from xformer_kit.registry import config_error
-from xformer_kit.tensors.tokens import AttentionContext, Tokens, expand_heads
+from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
 # Channels of a head in torch's kernel: at most MAX_HEAD_DIM, a multiple of MULTIPLE.
 MAX_HEAD_DIM = 256
@@ -24,7 +23,8 @@ HALF_DTYPES = torch.bfloat16, torch.float16
 class Texts(NamedTuple):
     """The real tokens of a batch, ordered by text.
 
-    indices: of the tokens in the flattened batch; text n has starts[n] to starts[n + 1] of them.
+    indices: (tokens,), in the flattened batch; text n has starts[n] to starts[n + 1] of them.
+    starts: (texts + 1,), int32.
     max_len: number of tokens of the longest text.
     """
 
@@ -40,7 +40,6 @@ class VarlenCall(NamedTuple):
     keys: Texts
     window: tuple[int, int]  # (left, right), -1 is unlimited; aligned at the end of each text
     dtype: torch.dtype
-    takes_key_heads: bool  # whether there may be fewer heads of keys than of queries: torch 2.12
 
 
 @KERNELS.register("varlen", also_called=("flash_varlen", "flash_attn_varlen"))
@@ -49,7 +48,8 @@ class Varlen(SDPA):
     padding (torch.nn.attention.varlen, on FlashAttention-2: Dao, 2023, arXiv:2307.08691). Pairs of
     tokens of different texts are never computed.
 
-    It needs CUDA and bf16 or fp16. Otherwise, and without documents and padding, it runs as `sdpa`.
+    It needs torch 2.12, CUDA and bf16 or fp16. In other precisions or on a CPU, and without
+    documents and padding, it runs as `sdpa`.
     """
 
     speed = 0  # not measured yet, so that `auto` does not choose it
@@ -95,20 +95,22 @@ class Varlen(SDPA):
     def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, score_fn=None):
         if not isinstance(context.prepared, VarlenCall):
             return super().__call__(q, k, v, context, scale, dropout, scores, score_fn)
-        queries, keys, window, half, takes_key_heads = context.prepared
-        if not takes_key_heads:
-            k, v = expand_heads(k, q.shape[1]), expand_heads(v, q.shape[1])
+        queries, keys, window, half = context.prepared
         width = max(q.shape[-1], v.shape[-1])
         width += -width % MULTIPLE
         flat = (
             _flat(x, texts.indices, width, half)
             for x, texts in ((q, queries), (k, keys), (v, keys))
         )
-        options = {"scale": scale, "window_size": window}
-        if takes_key_heads:
-            options["enable_gqa"] = k.shape[1] != q.shape[1]
         packed_out = varlen_attention()(
-            *flat, queries.starts, keys.starts, queries.max_len, keys.max_len, **options
+            *flat,
+            queries.starts,
+            keys.starts,
+            queries.max_len,
+            keys.max_len,
+            scale=scale,
+            window_size=window,
+            enable_gqa=k.shape[1] != q.shape[1],
         )
         rows, heads, length, _ = q.shape
         out = packed_out.new_zeros(rows * length, heads, v.shape[-1])
@@ -128,20 +130,21 @@ def half_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype | None:
 
 
 def varlen_attention() -> Any:
-    """Torch's function. Raises ConfigError if this version of torch does not have it."""
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError as error:
-        raise config_error(
-            "kernel",
-            f"'varlen' needs torch 2.11 or later; this is {torch.__version__}",
-            fix="Use kernel=auto.",
-        ) from error
+    """Torch's function, with fewer heads of keys than of queries. Raises ConfigError if this
+    version of torch does not have it.
+    """
+    if torch.__version__ < (2, 12):  # type: ignore[operator]
+        rule = f"'varlen' needs torch 2.12 or later; this is {torch.__version__}"
+        raise config_error("kernel", rule, fix="Use kernel=auto.")
+    from torch.nn.attention.varlen import varlen_attn
+
     return varlen_attn
 
 
 def varlen_call(context: AttentionContext, dtype: torch.dtype) -> VarlenCall:
-    """The call for a context. It reads values, once for all layers of an attention group."""
+    """The call for a context with queries (b, t) and keys (b, s). It reads values, once for all
+    layers of an attention group.
+    """
     (query_indices, query_texts), (key_indices, key_texts) = (
         _texts(tokens, context) for tokens in (context.query, context.key)
     )
@@ -150,20 +153,19 @@ def varlen_call(context: AttentionContext, dtype: torch.dtype) -> VarlenCall:
     queries = _by_text(query_indices, query_number, len(distinct))
     keys = _by_text(key_indices, key_number, len(distinct))
     left, right = (-1 if math.isinf(side) else int(side) for side in context.mask.band())
-    takes_key_heads = "enable_gqa" in signature(varlen_attention()).parameters
-    return VarlenCall(queries, keys, (left, right), dtype, takes_key_heads)
+    return VarlenCall(queries, keys, (left, right), dtype)
 
 
 def _by_text(indices: Tensor, text: Tensor, count: int) -> Texts:
-    """Sorts the indices of tokens by the number of their text, 0 to count - 1."""
+    """indices and text (tokens,) -> indices sorted by the number of their text, 0 to count - 1."""
     lengths = torch.bincount(text, minlength=count)
     starts = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
     return Texts(indices[text.argsort(stable=True)], starts, int(lengths.max()))
 
 
 def _texts(tokens: Tokens, context: AttentionContext) -> tuple[Tensor, Tensor]:
-    """The indices of the real tokens in the flattened batch, and the text of each: its row and its
-    document in the row.
+    """The indices (tokens,) of the real tokens in the flattened batch, and the text of each, its
+    row and its document in the row: (tokens, 2).
     """
     slot = tokens.slot.expand(context.rows, -1)
     row = torch.arange(len(slot), device=slot.device)[:, None].expand_as(slot)

@@ -25,8 +25,9 @@ DEFAULT_MAPS = ("q", "v")  # as in section 4.2
 
 
 class Adapter(nn.Module):
-    """Base of linear maps with an adapter. The saved parameter `weight` is W; the attribute
-    `weight` is W + (alpha / rank) B A, for modules that read it and do not call the map.
+    """Base of linear maps with an adapter, which share the parameters of `base`. The saved
+    parameter `weight` is W; the attribute `weight` is W + (alpha / rank) B A, for modules that read
+    it and do not call the map.
     """
 
     lora_a: nn.Parameter
@@ -43,12 +44,13 @@ class Adapter(nn.Module):
         plain.bias = self.bias
         return plain.train(self.training)
 
-    def _adapt(self, base: Any, rank: int, alpha: float, dropout: float) -> None:
-        """Shares the parameters of `base` and adds an adapter."""
+    def __init__(self, base: Any, rank: int, alpha: float, dropout: float):
         nn.Module.__init__(self)
         self.register_parameter("weight", base.weight)
         self.register_parameter("bias", base.bias)
         *groups, out, into = base.weight.shape
+        self.in_features = into
+        self.out_features = out
         like: Any = {"device": base.weight.device, "dtype": base.weight.dtype}
         self.lora_a = nn.Parameter(torch.empty(*groups, rank, into, **like))
         self.lora_b = nn.Parameter(torch.zeros(*groups, out, rank, **like))
@@ -70,11 +72,6 @@ class Adapter(nn.Module):
 class LoRALinear(Adapter, nn.Linear):  # type: ignore[override]
     """A linear map with an adapter."""
 
-    def __init__(self, base: nn.Linear, rank: int, alpha: float, dropout: float):
-        self._adapt(base, rank, alpha, dropout)
-        self.in_features = base.in_features
-        self.out_features = base.out_features
-
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in) -> (..., out)."""
         dropped = F.dropout(x, self.dropout, self.training)
@@ -87,9 +84,6 @@ class LoRALinear(Adapter, nn.Linear):  # type: ignore[override]
 
 class LoRAExperts(Adapter, ExpertLinear):  # type: ignore[misc]
     """The linear maps of experts, with an adapter for each of them."""
-
-    def __init__(self, base: ExpertLinear, rank: int, alpha: float, dropout: float):
-        self._adapt(base, rank, alpha, dropout)
 
     def forward(self, rows: Tensor, routes: Routes) -> Tensor:
         """(rows, in) -> (rows, out), sorted by expert."""
@@ -126,20 +120,15 @@ def selects(word: str, path: str) -> bool:
     return fnmatchcase(path if "." in word else path.rpartition(".")[2], word)
 
 
-def unreached_layers(
-    paths: Collection[str], words: Collection[str]
-) -> Iterator[tuple[str, list[str]]]:
-    """Yields (path, names of its maps) of each layer with linear maps none of which is selected,
-    such as decoder.3.
-    """
-    layers: dict[str, list[str]] = {}
+def unreached_layers(paths: Collection[str], words: Collection[str]) -> list[str]:
+    """The layers with linear maps none of which is selected, such as decoder.3."""
+    reached: dict[str, bool] = {}
     for path in paths:
         stack, number, *_ = path.split(".")
         if number.isdigit():
-            layers.setdefault(f"{stack}.{number}", []).append(path)
-    for layer, maps in layers.items():
-        if not any(selects(word, path) for word in words for path in maps):
-            yield layer, list(dict.fromkeys(path.rpartition(".")[2] for path in maps))
+            found = any(selects(word, path) for word in words)
+            reached[f"{stack}.{number}"] = reached.get(f"{stack}.{number}", False) or found
+    return [layer for layer, found in reached.items() if not found]
 
 
 @torch.no_grad()

@@ -101,13 +101,6 @@ def first_chunks(device: str) -> Iterator[None]:
         _estimated_device = None
 
 
-def _chunk_tokens(device: str, vocab: int) -> int:
-    """Tokens of a chunk on this type of device."""
-    if device == "cpu":
-        return max(1, CHUNK // vocab)
-    return max(MIN_TOKENS_GPU, CHUNK_GPU // vocab)
-
-
 class Terms(NamedTuple):
     """Label smoothing and z-loss, 0 for none, and the bound of the logits, None for none."""
 
@@ -156,6 +149,9 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, hidden, weight, bias, target, scale, vocab, needs_grad, terms):
+        """Arguments and results of `_chunked_loss`, without the gradients: the summed loss, a
+        scalar, and the loss of each target, (tokens,), or None.
+        """
         loss, losses, gradients = _chunked_loss(
             hidden, weight, bias, target, scale, vocab, needs_grad, terms
         )
@@ -202,7 +198,8 @@ def _chunked_loss(
     with torch.autocast(hidden.device.type, enabled=False):
         x, w = hidden.to(compute), weight[:vocab].to(compute)
         b = None if bias is None else bias[:vocab].to(exact)
-        size = _chunk_tokens(_estimated_device or hidden.device.type, vocab)
+        on_cpu = (_estimated_device or hidden.device.type) == "cpu"
+        size = max(1, CHUNK // vocab) if on_cpu else max(MIN_TOKENS_GPU, CHUNK_GPU // vocab)
         end = min(tokens, FIRST_CHUNKS * size) if _estimated_device else tokens
         for start in range(0, end, size):
             rows = slice(start, start + size)

@@ -329,13 +329,6 @@ class Model(nn.Module):
         """Returns an empty cache for generating `rows` sequences of at most `length` tokens, with a
         source of `source_length` tokens.
         """
-        if self.two_stacks and source_length < 1:
-            raise config_error(
-                "source_length",
-                "must be the number of the source's tokens",
-                got=source_length,
-                fix="Call model.cache(rows, length, source_length).",
-            )
         return empty_cache(self.stack, rows, length, source_length)
 
     def after_step(self, report: Report) -> None:

@@ -172,10 +172,10 @@ def _statements(module: nn.Module) -> Mapping[str, Statement]:
 
 def _checked(cls: type, statements: Any) -> Mapping[str, Statement]:
     """The statements. Raises ConfigError if they are no mapping of names to descriptions."""
-    if isinstance(statements, Mapping):
-        wrong = [k for k, v in statements.items() if not isinstance(v, ParameterInfo | Within)]
-        if not wrong and all(isinstance(key, str) for key in statements):
-            return statements
+    if isinstance(statements, Mapping) and all(
+        isinstance(key, str) and isinstance(value, Statement) for key, value in statements.items()
+    ):
+        return statements
     raise config_error(
         f"{cls.__name__}.parameter_info",
         "must map names of parameters and submodules to hidden, vector, embedding or Within",

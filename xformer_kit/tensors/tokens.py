@@ -124,24 +124,22 @@ class Tokens(NamedTuple):
         filled with its neutral value in the other: True for `real`, else 0.
         """
 
-        def join(name: str, a: Tensor | None, b: Tensor | None) -> Tensor | None:
-            if a is None and b is None:
-                return None
-            rows = max(field.shape[0] for field in (a, b) if field is not None)
-            a, b = (
-                _fill(name, rows, side, like) if f is None else f
-                for f, side, like in ((a, self, b), (b, more, a))
-            )
-            rows = max(a.shape[0], b.shape[0])
-            return torch.cat([a.expand(rows, -1), b.expand(rows, -1)], -1)
-
         # One tensor is both slot and position: it is concatenated once.
         same = self.position is self.slot and more.position is more.slot
-        pairs = zip(Tokens._fields, self, more, strict=True)
-        joined = Tokens(
-            *(None if same and name == "position" else join(name, a, b) for name, a, b in pairs)
-        )
-        return joined._replace(position=joined.slot) if same else joined
+        joined: dict[str, Tensor] = {}
+        for name, *fields in zip(Tokens._fields, self, more, strict=True):
+            like = next((field for field in fields if field is not None), None)
+            if like is None or (same and name == "position"):
+                continue
+            a, b = (
+                torch.full((1, side.length), name == "real", dtype=like.dtype, device=like.device)
+                if field is None
+                else field
+                for field, side in zip(fields, (self, more), strict=True)
+            )
+            rows = max(len(a), len(b))
+            joined[name] = torch.cat([a.expand(rows, -1), b.expand(rows, -1)], -1)
+        return Tokens(**joined, **({"position": joined.get("slot")} if same else {}))
 
     def as_query(self) -> "Tokens":
         """Fields as (b, 1, q, 1), so that a mask or a bias broadcasts to (b, h, q, k)."""
@@ -214,10 +212,6 @@ def order_without_gaps(real: Tensor | None) -> Tensor | None:
     begun = real.cumsum(-1) > 0
     # 0 before the first real token, 1 for real ones, 2 for padding after it
     return (begun.long() * 2 - real.long()).argsort(dim=-1, stable=True)
-
-
-def _fill(name: str, rows: int, tokens: Tokens, like: Tensor) -> Tensor:
-    return torch.full((rows, tokens.length), name == "real", dtype=like.dtype, device=like.device)
 
 
 class AttentionContext(NamedTuple):
@@ -297,6 +291,20 @@ def scaled_products(q: Tensor, k: Tensor, scale: float | Tensor) -> Tensor:
     product, which may overflow in fp16 where the result does not.
     """
     return q * scale @ expand_heads(k, q.shape[1]).mT
+
+
+def masked_weights(
+    scores: Tensor, seen: Tensor | None, weights: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """weights(scores) with scores (b, h, t, s) of -inf where `seen`, which broadcasts to them, is
+    False, and 0 in rows where all of it is; None: all are seen.
+    """
+    if seen is None:
+        return weights(scores)
+    # A row without visible keys is not masked, so that its weights are finite; then they are set to
+    # zero.
+    empty = ~seen.any(-1, keepdim=True)
+    return weights(scores.masked_fill(~(seen | empty), -math.inf)).masked_fill(empty, 0)
 
 
 def scaled_to_unit(x: Tensor, eps: float = 1e-12) -> Tensor:

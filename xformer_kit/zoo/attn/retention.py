@@ -11,9 +11,9 @@ from xformer_kit.attention import (
     ATTENTIONS,
     Recurrent,
     StateCache,
+    at_least_fp32,
     check_heads,
     head_channels,
-    to_fp32,
 )
 from xformer_kit.kernel import Kernel, Recurrence, segments
 from xformer_kit.registry import above, at_least
@@ -79,7 +79,7 @@ class Retention(Recurrent):
     def forward(self, x, source, context, cache=None):
         maps = self.project_input(x)
         q, k, v = (
-            m.unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in map(to_fp32, maps[:3])
+            m.unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in map(at_least_fp32, maps[:3])
         )
         q = context.position.rotate(q, context.query)
         k = context.position.rotate_key(k, context.query)
