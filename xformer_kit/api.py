@@ -29,20 +29,13 @@ def build(
     vocab_size: needed if the config does not set model.vocab_size. source_vocab_size: of the
     source, if it has its own vocabulary.
     """
-    if not isinstance(config, Mapping):
-        raise config_error(
-            "build",
-            "needs a config, e.g. compose(['model=decoder'])",
-            got=f"{config!r}",
-        )
     if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 1):
         raise config_error("vocab_size", "must be at least 1 token", got=f"{vocab_size!r}")
-    if missing := [key for key in ("model", *GROUPS) if key not in config]:
-        raise config_error(
-            "build",
-            "needs a complete config, e.g. compose(['model=decoder'])",
-            got=f"one without {', '.join(missing)}",
-        )
+    mapping = isinstance(config, Mapping)
+    if missing := [key for key in ("model", *GROUPS) if not mapping or key not in config]:
+        got = f"one without {', '.join(missing)}" if mapping else repr(config)
+        rule = "needs a complete config, e.g. compose(['model=decoder'])"
+        raise config_error("build", rule, got=got)
     checked_plan(config, data=False)
     if vocab_size is not None and (model_size := config["model"].get("vocab_size")) not in (
         None,

@@ -3,11 +3,11 @@ and nothing in it is executed, so that it may come from an untrusted source.
 """
 
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
 import torch
 from torch import Tensor
@@ -57,14 +57,14 @@ def read_mapping(path: Path) -> dict[Any, Any]:
     """
     try:
         with zipfile.ZipFile(readable(path)) as archive:
-            fault = _archive_fault(archive)
-        if fault is None:
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            if fault := _archive_fault(archive):
+                raise DamagedError(fault)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except DamagedError:
+        raise
     except Exception as error:  # a damaged archive can raise exceptions of a dozen types
         reason = next(iter(str(error).splitlines()), "").rstrip(".")
         raise DamagedError(f"{_size(path)}{type(error).__name__}: {reason}") from error
-    if fault is not None:
-        raise DamagedError(fault)
     if not isinstance(state, dict):
         raise DamagedError(f"it holds no mapping but {type(state).__name__}")
     return state
@@ -76,11 +76,10 @@ def weights_fault(
     """Why the tensors `found` are not those expected, or None: one is missing, or has another type
     or shape.
     """
-    if missing := [name for name in expected if name not in found]:
-        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        return f"{path} must have {missing[0]}{more}, as the model has"
+    if missing := next((name for name in expected if name not in found), None):
+        return f"{path} must have {missing}, as the model has"
     for name, tensor in expected.items():
-        if fault := _type_fault(Tensor, found[name], f"{path}.{name}"):
+        if fault := next(_type_faults(Tensor, found[name], f"{path}.{name}"), None):
             return fault
         if found[name].shape != tensor.shape:
             return (
@@ -133,60 +132,47 @@ def _shape(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
 
 
-def _require(valid: bool, value: Any, path: str, rule: str) -> str | None:
-    """The fault of a value that is not valid, or None."""
-    return None if valid else f"{path} must {rule}; got {describe_value(value)}"
-
-
 def number_fault(value: Any, path: str) -> str | None:
     """Why a value is not a number, or None. A tensor of one element is a number."""
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
         return None
-    valid = type(value) is float or (type(value) is int and -MAX_INT <= value <= MAX_INT)
-    return _require(valid, value, path, "be a number")
+    if type(value) is float or (type(value) is int and -MAX_INT <= value <= MAX_INT):
+        return None
+    return f"{path} must be a number; got {describe_value(value)}"
 
 
-def _type_fault(hint: Any, value: Any, path: str) -> str | None:
-    """Why a value of a file has not the type of a field of Checkpoint, or None. A bool is not a
-    number; a whole number is at least 0.
+def _type_faults(hint: Any, value: Any, path: str) -> Iterator[str]:
+    """Yields why a value of a file has not the type of a field of Checkpoint. A bool is not a
+    number, a whole number is at least 0, and a TypedDict may have more keys.
     """
-    origin, args = get_origin(hint), get_args(hint)
+    origin, args, typed_dict = get_origin(hint), get_args(hint), is_typeddict(hint)
+    kind: Any = dict if typed_dict else origin or hint
     if origin is UnionType:  # a file has no None
-        return _type_fault(args[0], value, path)
-    if hint is int or origin is Annotated:
+        yield from _type_faults(args[0], value, path)
+    elif hint is int or origin is Annotated:
         least = args[1] if args else 0
-        valid = type(value) is int and least <= value <= MAX_INT
-        return _require(valid, value, path, f"be a whole number of at least {least}")
-    if hint is float:
-        return number_fault(value, path)
-    if hint not in TYPES and origin not in TYPES:
-        return None if hint is Any else _keys_fault(hint, value, path)
-    kind = origin or hint
-    if not isinstance(value, kind) or (kind is tuple and len(value) != len(args)):
-        return _require(False, value, path, f"be {TYPES[kind]}")
-    if kind is dict:
-        if bad_keys := [name for name in value if not isinstance(name, args[0])]:
-            return _require(False, bad_keys[0], path, "have names as keys")
-        return _first_fault((args[1], item, f"{path}.{name}") for name, item in value.items())
-    if kind is list:
-        return _first_fault((args[0], item, f"{path}[{at}]") for at, item in enumerate(value))
-    return _first_fault((each, item, path) for each, item in zip(args, value, strict=False))
-
-
-def _keys_fault(hint: Any, value: Any, path: str) -> str | None:
-    """Why a value has not the keys and the types of a TypedDict, or None; it may have more keys."""
-    if fault := _type_fault(dict[str, Any], value, path):
-        return fault
-    if missing := [key for key in hint.__annotations__ if key not in value]:
-        needed = " and ".join(hint.__annotations__)
-        return f"{path} must have {needed}; it has no {' and no '.join(missing)}"
-    hints = get_type_hints(hint)
-    return _first_fault((each, value[name], f"{path}.{name}") for name, each in hints.items())
-
-
-def _first_fault(typed: Iterable[tuple[Any, Any, str]]) -> str | None:
-    """The first fault of (type, value, path), or None."""
-    return next((fault for each in typed if (fault := _type_fault(*each))), None)
+        if type(value) is not int or not least <= value <= MAX_INT:
+            rule = f"must be a whole number of at least {least}"
+            yield f"{path} {rule}; got {describe_value(value)}"
+    elif hint is float:
+        yield from filter(None, [number_fault(value, path)])
+    elif hint is not Any:
+        if not isinstance(value, kind) or (kind is tuple and len(value) != len(args)):
+            yield f"{path} must be {TYPES[kind]}; got {describe_value(value)}"
+            return
+        parts: Iterable[tuple[Any, Any, str]] = ()
+        if typed_dict:
+            hints = get_type_hints(hint)
+            parts = ((of, value.get(name), f"{path}.{name}") for name, of in hints.items())
+        elif kind is dict:
+            yield from (fault for name in value for fault in _type_faults(args[0], name, path))
+            parts = ((args[1], item, f"{path}.{name}") for name, item in value.items())
+        elif kind is list:
+            parts = ((args[0], item, f"{path}[{at}]") for at, item in enumerate(value))
+        elif kind is tuple:
+            parts = ((of, item, path) for of, item in zip(args, value, strict=True))
+        for part in parts:
+            yield from _type_faults(*part)
 
 
 def _config_fault(text: str) -> str | None:
@@ -203,7 +189,7 @@ def _config_fault(text: str) -> str | None:
 MAX_INT = 2**63 - 1
 MAX_SHOWN = 40  # characters of a value in a message
 TYPES = {
-    dict: "a mapping",
+    dict: "a mapping of names",
     list: "a list",
     tuple: "a tuple of its values",
     str: "a text",
@@ -218,7 +204,7 @@ class ParamGroup(TypedDict):
 
 class OptimizerState(TypedDict):
     param_groups: list[ParamGroup]
-    state: dict[int | str, dict[str, Any]]
+    state: dict[Any, dict[str, Any]]  # by number or name of a parameter
 
 
 class MetricsMark(TypedDict):
@@ -270,7 +256,7 @@ def read(path: Path) -> Checkpoint:
     if missing := [name for name in hints if name not in state and not hasattr(Checkpoint, name)]:
         raise DamagedError(f"it has no {', '.join(missing)}")
     found = {name: state[name] for name in hints if name in state}
-    fault = _first_fault((hints[name], value, name) for name, value in found.items())
-    if fault := fault or _config_fault(state["config"]):
+    faults = (fault for name in found for fault in _type_faults(hints[name], found[name], name))
+    if fault := next(faults, None) or _config_fault(state["config"]):
         raise DamagedError(f"its {fault}")
     return Checkpoint(**found)

@@ -72,7 +72,8 @@ def _parameters_fault(saved: Facts, optimizer: Optimizer) -> str | None:
     required = ADAM_STATE if isinstance(optimizer, Adam) else ()
     for key, values in saved["state"].items():
         if key not in parameters:
-            return f"optimizer.state has {key!r}, which is no parameter of its param_groups"
+            found = describe_value(key)
+            return f"optimizer.state has {found}, which is no parameter of its param_groups"
         path = f"optimizer.state[{key!r}]"
         if missing := [name for name in required if name not in values]:
             return f"{path} must have {', '.join(required)}; it has no {', '.join(missing)}"

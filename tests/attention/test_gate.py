@@ -185,8 +185,8 @@ KNOWN = "Known: constant, element, head, none, projected."
 REFUSED = {
     "attn.gate=heads": f"attn.gate: no gate is called 'heads'. Did you mean 'head'? {KNOWN}",
     "attn.gate={rank: 4}": (
-        "attn.gate.rank: gate 'none' has no option 'rank'. It has no options. Try attn.gate=element"
-        " or attn.gate=projected."
+        "attn.gate.rank: gate 'none' has no option 'rank'. It has no options. Try attn.gate=head,"
+        " attn.gate=element or attn.gate=projected."
     ),
     "attn.gate.name=element attn.gate.rank=0": (
         "attn.gate.rank: must be at least 1 channel; got 0."

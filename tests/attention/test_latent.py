@@ -366,7 +366,7 @@ REFUSED = {
     ),
     "attn=latent attn.rope_head_dim=2 position.fraction=0.4": (
         "position: rotary turns pairs of channels, so position.fraction * attn.rope_head_dim must"
-        " be an even number of at least 2 channels; got 0.4 * 2, which is 0. Try"
+        " be even, and at least 2; got 0. Try"
         " attn.rope_head_dim=2 position.fraction=1."
     ),
     "attn=latent attn.kv_rank=0 attn.q_rank=-1": (

@@ -262,7 +262,7 @@ REFUSED = [
     ),
     (
         ["attn=gated_delta", "attn.v_heads=6"],
-        ["attn.v_heads: must be a multiple of attn.heads; got 6 and 4. Try 8."],
+        ["attn.v_heads: must be a multiple of attn.heads; got 6 and 4. Try 4."],
     ),
     (["attn=linear", "attn.chunk=0"], ["attn.chunk: must be at least 1 token; got 0."]),
 ]

@@ -144,8 +144,8 @@ ONE_FAULT = {
         "ffn.width: cannot be set together with ffn.expand; got 64 and 2. Set one of them to null."
     ),
     "ffn.width=64 ffn.multiple_of=8": (
-        "ffn.multiple_of: rounds the expanded width, and ffn.width is taken as it is; got 8 and 64."
-        " Set one of them to null."
+        "ffn.width: cannot be set together with ffn.multiple_of; got 64 and 8. Set one of them to"
+        " null."
     ),
     "ffn.activation=sine": (
         "ffn.activation: no choice is called 'sine'. Known: relu, relu2, gelu, gelu_tanh,"

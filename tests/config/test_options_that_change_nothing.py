@@ -56,19 +56,19 @@ REFUSED = {
     ),
     "ffn=moe ffn.router.capacity=4": (
         "ffn.router.capacity: from ffn.experts / ffn.top_k = 4 on, every expert may compute all"
-        " tokens; got 4. Set it to null, or try 1.25."
+        " tokens; got 4.0. Set it to null."
     ),
     "ffn=moe ffn.top_k=8 ffn.router={name:sigmoid,capacity:1.5}": (
         "ffn.router.capacity: from ffn.experts / ffn.top_k = 1 on, every expert may compute all"
-        " tokens; got 1.5. Set it to null, or try 0.8."
+        " tokens; got 1.5. Set it to null."
     ),
     "ffn=moe ffn.router.groups=4 ffn.router.group_limit=4": (
         "ffn.router.groups: a token may choose from all groups, as ffn.router.group_limit is their"
-        " number; got 4. Set both to 1."
+        " number; got 4. Leave groups and group_limit 1, and group_score max."
     ),
     "ffn=moe ffn.router.group_score=top2": (
         "ffn.router.group_score: a token may choose from all groups, as ffn.router.group_limit is"
-        " their number; got 'top2'. Leave it max."
+        " their number; got 'top2'. Leave groups and group_limit 1, and group_score max."
     ),
     "ffn=moe ffn.router.groups=4 ffn.router.group_limit=2": (
         "ffn.router.groups: the best ffn.top_k=2 experts are of the best ffn.router.group_limit=2"

@@ -112,7 +112,6 @@ REFUSED = {
     "model.decoder.pattern=[]": (
         "model.decoder.pattern: must not be empty; got []. null is [base]."
     ),
-    "attn.bias=[q,q]": "attn.bias: names a projection twice; got ['q', 'q']. Name each once.",
 }
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention import HeadShape, MultiHead
-from xformer_kit.attention.base import ATTENTIONS, Attention, Cache, device_and_dtype
+from xformer_kit.attention.base import ATTENTIONS, Attention, Cache
 from xformer_kit.attention.heads import check_heads
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Fault, at_least, config_error
@@ -82,10 +82,9 @@ class Latent(Attention):
         out = self.kernel(torch.cat([q, q_turned], -1), k, v, context, self.scale)
         return self.o(out.transpose(1, 2).flatten(2))
 
-    def cache(self, rows, length, context=None):
-        device, dtype = device_and_dtype(self)
+    def cache(self, rows, length):
         shapes = [(rows, 1, length, channels) for channels in (self.down.out_features, self.turned)]
-        return KeyValueCache(*shapes, dtype=dtype, device=device)
+        return KeyValueCache.of(self, *shapes)
 
 
 @ATTENTIONS.register("test_linear")
@@ -169,13 +168,9 @@ class Linear(Attention):
         out = (q @ k.transpose(-1, -2)).tril() @ v + q @ before
         return out.flatten(2, 3)[:, :, :length], last
 
-    def cache(self, rows, length, context=None):
-        device, dtype = device_and_dtype(self)
-        return Recurrent(
-            torch.zeros(
-                rows, self.heads, self.head_dim, self.head_dim + 1, dtype=dtype, device=device
-            )
-        )
+    def cache(self, rows, length):
+        state = rows, self.heads, self.head_dim, self.head_dim + 1
+        return Recurrent(next(self.parameters()).new_zeros(state))
 
 
 class Recurrent(Cache):

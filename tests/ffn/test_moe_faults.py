@@ -32,11 +32,11 @@ FAULTS = {
         "router.groups: must divide ffn.experts; got 3 and 5. Try 1 or 5."
     ),
     "router={name: softmax, group_limit: 2}": (
-        "router.group_limit: must be at most ffn.router.groups; got 2 and 1. Try 1."
+        "router.group_limit: must be at most 1 (ffn.router.groups); got 2."
     ),
     "router={name: softmax, groups: 5}": (
-        "router.group_limit: 1 of 5 groups hold 1 experts, and ffn.top_k is 2. Let a token choose"
-        " from more groups, or fewer experts."
+        "router.group_limit: 1 of 5 groups have fewer experts than ffn.top_k=2. Choose more groups,"
+        " or fewer experts."
     ),
     "router={name: sigmoid, groups: 5, group_limit: 2, group_score: top2}": (
         "router.group_score: 'top2' takes two experts of a group, and 5 groups of 5 have one. Try"

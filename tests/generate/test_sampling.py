@@ -300,7 +300,10 @@ def test_a_prompt_is_the_prefix_of_what_is_generated(small):
         ({"ids": torch.tensor([[11]])}, "prompt: must be ids of the vocabulary, 0 to 10; got 11."),
         (
             {"ids": torch.tensor([1])},
-            "prompt: must be ids (batch, tokens) with at least one token; got (1,) of torch.int64.",
+            (
+                "prompt: must be a tensor of ids (batch, tokens) with at least one token; got (1,)"
+                " of torch.int64. Try torch.tensor([[1, 2]])."
+            ),
         ),
         ({"ids": None}, "prompt: there is none. Give a prompt, ids (batch, tokens), or start."),
         (
@@ -309,7 +312,7 @@ def test_a_prompt_is_the_prefix_of_what_is_generated(small):
         ),
         (
             {"real": torch.ones(1, 2).bool()},
-            "real: must have a value for each token, (1, 1); got (1, 2).",
+            "real: must be a tensor (1, 1) of bool; got (1, 2) of torch.bool.",
         ),
     ],
     ids=str,

@@ -104,7 +104,7 @@ class IgnoresSelect(KeyValueCache):
 class WithCache(MultiHead):
     kind = KeyValueCache
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         shape = (rows, self.kv_heads, length, self.head_dim)
         return self.kind(shape, shape, dtype=self.q.weight.dtype, device=self.q.weight.device)
 

@@ -120,8 +120,8 @@ def test_generation_takes_the_prompt_as_the_prefix():
 
 
 SEVERAL = (
-    "prefix: must be given in one call: the 3 tokens in the cache would have attended to those of"
-    " the 4 new ones that belong to it. Give the whole prefix in the first call, and later tokens"
+    "prefix: must be given in one call: the 3 tokens in the cache would have attended to the 4"
+    " new ones. Give the whole prefix in the first call, and later tokens"
     " with prefix False."
 )
 
@@ -174,7 +174,7 @@ def test_chunks_whose_past_sees_nothing_of_them_equal_the_whole():
     [
         (
             {"mask": "full"},
-            "cache: a mask sees the future, so the 6 tokens in the cache would have attended to"
+            "cache: a mask sees the future: the 6 tokens in the cache would have attended to"
             " the 4 new ones. Give all tokens in one call, or build the model with mask=causal.",
         ),
         (

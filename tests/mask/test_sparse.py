@@ -81,7 +81,7 @@ REFUSED = {
         " full."
     ),
     ("mask=per_head mask.of=[causal] mask.groups=[1,2]"): (
-        "mask.groups: must have a number for each of the 1 masks; got [1, 2]."
+        "mask.groups: must have a number of at least 1 for each of the 1 masks; got [1, 2]."
     ),
     ("mask=per_head mask.of=[causal,{name:strided}] mask.groups=[1,2] attn.heads=4"): (
         "mask.groups: must add up to the 4 heads of attn 'multi_head'; got [1, 2], 3"

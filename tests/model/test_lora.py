@@ -228,8 +228,8 @@ def test_words_select_maps_by_name_or_by_path(words, expected):
         ),
         (
             ["lora.rank=4", "model.layers=3", *BARE],
-            "lora.of: reaches no linear map of decoder.2; got [q, v]. Add one of gate, up, down;"
-            " or, for adapters only in other layers, name paths, as in 'decoder.*.attn.q'.",
+            "lora.of: reaches no linear map of decoder.2; got [q, v]. Add a map of theirs; or,"
+            " for adapters only in other layers, name paths, such as 'decoder.*.attn.q'.",
         ),
         (["lora.rank=0"], "lora.rank: must be at least 1; got 0."),
         (["lora.alpha=3"], "lora.alpha: is about adapters, and lora.rank is null; got 3"),

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from xformer_kit.inspect.memory import StorageTracker
 from xformer_kit.model import loss as module
-from xformer_kit.model.loss import cross_entropies, cross_entropy
+from xformer_kit.model.loss import cross_entropy
 
 TERMS = [{}, {"label_smoothing": 0.1}, {"z_loss": 0.03}, {"label_smoothing": 0.7, "z_loss": 1e-4}]
 TERMS += [{"softcap": 2.0}, {"softcap": 1.5, "label_smoothing": 0.2, "z_loss": 0.03}]
@@ -264,8 +264,8 @@ def test_half_precision_logits_become_a_loss_in_fp32(path, has_bias):
 def test_scaled_streams_equal_their_sums_one_by_one(path, terms):
     hidden, weight, target, bias = example(tokens=3 * 13, rows=29)
     scale = torch.tensor([0.5, 2.0, 1.5], dtype=torch.float64)
-    streams = hidden.view(3, 13, 5), weight, target.view(3, 13), scale
-    total, sums = cross_entropies(*streams, bias, 23, **terms)
+    streams = hidden.view(3, 13, 5), weight, target.view(3, 13)
+    total, sums = cross_entropy(*streams, bias, 23, scale, **terms)
     components = [
         plain(hidden[i : i + 13], weight, target[i : i + 13], bias, 23, **terms)
         for i in (0, 13, 26)
@@ -294,7 +294,7 @@ def test_more_streams_need_no_more_logits_at_once(monkeypatch):
         weight = torch.randn(4000, 8, requires_grad=True)
         with StorageTracker() as tracker:
             tracker.track_peak = True
-            cross_entropies(hidden, weight, target, torch.ones(n))[0].backward()
+            cross_entropy(hidden, weight, target, scale=torch.ones(n))[0].backward()
         peaks.append(tracker.peak)
     assert peaks[0] > 64 * 4000 * 4  # one chunk of logits
     assert (

@@ -36,54 +36,47 @@ def test_ids_of_any_integer_type_are_accepted(model, dtype):
     assert torch.equal(given, model.generate(ids, max_new_tokens=3, temperature=0.0))
 
 
+IDS_RULE = "ids: must be a tensor of ids (batch, tokens) with at least one token"
+
+
 @pytest.mark.parametrize(
     ("ids", "fields", "sentence"),
     [
-        ([[1]], {}, "ids: must be a tensor (batch, tokens); got list. Try torch.tensor([[1, 2]])."),
-        (
-            torch.ones(1, 2),
-            {},
-            (
-                "ids: must be ids (batch, tokens) with at least one token; got (1, 2) of"
-                " torch.float32."
-            ),
-        ),
-        (
-            torch.arange(3),
-            {},
-            "ids: must be ids (batch, tokens) with at least one token; got (3,) of torch.int64.",
-        ),
-        (
-            torch.ones(2, 0).long(),
-            {},
-            "ids: must be ids (batch, tokens) with at least one token; got (2, 0) of torch.int64.",
-        ),
+        ([[1]], {}, f"{IDS_RULE}; got list. Try torch.tensor([[1, 2]])."),
+        (torch.ones(1, 2), {}, f"{IDS_RULE}; got (1, 2) of torch.float32. Try torch"),
+        (torch.arange(3), {}, f"{IDS_RULE}; got (3,) of torch.int64. Try torch"),
+        (torch.ones(2, 0).long(), {}, f"{IDS_RULE}; got (2, 0) of torch.int64. Try torch"),
         (
             torch.arange(3)[None],
             {"real": torch.ones(1, 2) > 0},
-            "real: must have a value for each token, (1, 3); got (1, 2).",
+            "real: must be a tensor (1, 3) of bool; got (1, 2) of torch.bool.",
         ),
         (
             torch.ones(2, 3).long(),
             {"document": torch.ones(3)},
-            "document: must have a value for each token, (2, 3); got (3,).",
+            "document: must be a tensor (2, 3) of integers; got (3,) of torch.float32.",
         ),
         (
             torch.arange(2)[None],
             {"document": [[0, 1]]},
-            "document: must be a tensor (batch, tokens); got list.",
+            "document: must be a tensor (1, 2) of integers; got list.",
+        ),
+        (
+            torch.arange(2)[None],
+            {"document": torch.tensor([[True, False]])},
+            "document: must be a tensor (1, 2) of integers; got (1, 2) of torch.bool.",
         ),
         (
             torch.arange(2)[None],
             {"real": torch.tensor([[1, 0]])},
-            "real: must be true or false; got torch.int64. Try real=real.bool().",
+            "real: must be a tensor (1, 2) of bool; got (1, 2) of torch.int64.",
         ),
     ],
 )
 def test_invalid_ids_are_reported(model, ids, fields, sentence):
     with pytest.raises(ConfigError) as error:
         model(ids, **fields)
-    assert str(error.value) == sentence
+    assert str(error.value).startswith(sentence)
 
 
 @pytest.mark.parametrize("wrong", [-1, 128, 65])
@@ -123,7 +116,9 @@ def test_fields_of_any_integer_type_are_accepted_and_no_others(position):
         for dtype in (torch.uint8, torch.int16, torch.uint32):
             assert torch.equal(model(ids, **{field: numbers.to(dtype)}), expected)
         for dtype in (torch.bool, torch.float32, torch.complex64):
-            with pytest.raises(ConfigError, match=rf"^{field}: must be integers; got {dtype}\.$"):
+            with pytest.raises(
+                ConfigError, match=rf"^{field}: .* of integers; got .* of {dtype}\.$"
+            ):
                 model(ids, **{field: numbers.to(dtype)})
 
 

@@ -151,7 +151,5 @@ def test_missing_inputs_of_two_stacks_are_reported():
         match=r"^source: must be given to a model of two stacks\. Call model\(source=\.\.\.",
     ):
         model.hidden(Tokens(ids=TARGET))
-    with pytest.raises(
-        ConfigError, match=r"^source_length: must be the number of the source's tokens; got 0\."
-    ):
-        model.cache(1, 5)
+    with pytest.raises(ConfigError, match=r"^source: must have the cache's source_length; got "):
+        model.hidden(Tokens(ids=TARGET), model.cache(len(TARGET), 9), Tokens(ids=SOURCE))

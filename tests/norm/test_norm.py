@@ -12,7 +12,8 @@ from torch.testing import assert_close
 from tests import norms
 from tests.messages import messages
 from tests.norms import random_norm
-from xformer_kit.norm import NORMS, RMSNorm, _RMSNormFunction
+from xformer_kit.norm import NORMS, RMSNorm
+from xformer_kit.norm.norms import _RMSNormFunction
 from xformer_kit.registry import Context
 
 
@@ -185,15 +186,15 @@ def test_an_option_out_of_range_is_answered(name, option, value):
         (
             {"unit_offset": True},
             (
-                "unit_offset: is another form of the weight, and with weight=false there is none;"
-                " got true. Leave one out."
+                "unit_offset: changes the weight, and with weight=false there is none; got true."
+                " Leave it out."
             ),
         ),
         (
             {"cast": "before"},
             (
-                "cast: selects on which side of the weight numbers are rounded, and with"
-                " weight=false there is none; got 'before'. Leave it out."
+                "cast: changes the weight, and with weight=false there is none; got 'before'. Leave"
+                " it out."
             ),
         ),
     ],

@@ -22,7 +22,7 @@ def planned(monkeypatch):
         return plan(config, name)
 
     monkeypatch.setattr(from_config, "stack_plan", counted)
-    monkeypatch.setattr(from_config, "_plans", {})
+    from_config._kept_plan.cache_clear()
     return found
 
 

@@ -212,8 +212,8 @@ def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
         (
             {"fraction": 0.5},
             (
-                ": rotary turns pairs of channels, so position.fraction * attn.head_dim must be an"
-                " even number of at least 2 channels; got 0.5 * 10, which is 5. Try"
+                ": rotary turns pairs of channels, so position.fraction * attn.head_dim must be"
+                " even, and at least 2; got 5. Try"
                 " attn.head_dim=10 position.fraction=1."
             ),
         ),
@@ -228,7 +228,10 @@ def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
         ({"scaling": {"name": "linear", "factor": 0}}, ".scaling.factor: must be above 0; got 0."),
         (
             {"scaling": {"name": "yarn", "mscale": 1.0}},
-            ".scaling.mscale: needs mscale_all, which is null; got 1.0. Set both, or neither.",
+            (
+                ".scaling.mscale: needs mscale_all, and mscale_all mscale; got 1.0 and null. Set"
+                " both, or none."
+            ),
         ),
         (
             {"scaling": {"name": "llama3", "high": 1.0}},
@@ -250,7 +253,7 @@ def test_the_fraction_that_is_proposed_gives_an_even_number_of_channels():
     wide = {"attn": {"name": "multi_head", "head_dim": 200}}
     for fraction, of_channels in ((0.485, 97), (1.0, None)):
         found = faults(tiny_config(position={"name": "rotary", "fraction": fraction}, **wide))
-        assert [f"which is {of_channels}. Try attn.head_dim=200" in m for m in messages(found)] == [
+        assert [f"got {of_channels}. Try attn.head_dim=200" in m for m in messages(found)] == [
             True
         ] * (fraction < 1)
 

@@ -161,18 +161,6 @@ def test_what_is_no_description_is_refused_in_one_sentence(statements):
         parameter_table(module)
 
 
-def test_axes_have_names():
-    with pytest.raises(TypeError, match="a role and names of axes"):
-        hidden(64, "dim")
-
-
-@pytest.mark.parametrize("base", [Inner, nn.Module])
-def test_an_attribute_of_an_earlier_version_is_refused_with_what_replaces_it(base):
-    module = type("Mine", (base,), {"no_decay": ("up",)})()
-    with pytest.raises(ConfigError, match=r"^Mine\.no_decay: is not read.*decays=False"):
-        parameter_table(module)
-
-
 def test_decay_is_a_truth_value():
     module = nn.Module()
     module.up = nn.Linear(2, 2, False)

@@ -1,22 +1,19 @@
-"""The base class of attentions, and their registry."""
+"""The base class of attentions, and their registry.
+
+Shapes: b batch, t queries, s keys, h query heads.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention.heads import head_channels
-from xformer_kit.registry import (
-    Context,
-    Fault,
-    Options,
-    Registry,
-)
+from xformer_kit.registry import Context, Fault, Options, Registry
 from xformer_kit.registry.traits import AttentionTraits
 from xformer_kit.tensors import Statement, hidden
 from xformer_kit.tensors.cache import Cache
+from xformer_kit.tensors.fused_projections import FusedProjections
 from xformer_kit.tensors.tokens import AttentionContext
 
 
@@ -27,10 +24,14 @@ class Attention(nn.Module):
     computes: what it needs of its kernel: `scores`; `recurrence`, the steps of a state; or
     `mixture`: it mixes tokens without either.
     bounded: whether it supports at most model.max_len tokens.
+    fusible: names of linear maps of its input that generation computes as one product,
+        `fused_maps`, see xformer_kit/tensors/fused_projections.py.
     """
 
     computes = "scores"
     bounded = False
+    fusible: tuple[str, ...] = ()
+    fused_maps: FusedProjections | None = None
 
     parameter_info: Mapping[str, Statement] = {"v": hidden(values=True), "o": hidden(writes=True)}
 
@@ -41,13 +42,33 @@ class Attention(nn.Module):
         context: AttentionContext,
         cache: Cache | None = None,
     ) -> Tensor:
-        """Returns the output (b, t, dim) for queries from x (b, t, dim).
+        """Returns the output (b, t, dim) for queries from x (b, t, dim). context: Tokens of queries
+        (b, t) and keys (b, s), mask, position and kernel.
 
         Without `source`, keys and values are those in `cache`, followed by those of x, which are
         appended to it. With `source` (b, s, dim) they are the source's: the first call stores them
         in `cache`, later calls read them there.
         """
         raise NotImplementedError
+
+    def project_input(self, x: Tensor) -> Sequence[Tensor]:
+        """Returns the output (b, t, channels) of each map in `fusible` for x (b, t, dim)."""
+        if self.fused_maps is not None:
+            return self.fused_maps(x)
+        return [getattr(self, name)(x) for name in self.fusible]
+
+    def project_qkv(
+        self, x: Tensor, source: Tensor | None, cache: Cache | None
+    ) -> Sequence[Tensor]:
+        """Returns the projections q (b, t, channels) of x (b, t, dim), and k and v (b, s, channels)
+        of x or of a source (b, s, dim); only q if `cache` holds those of the source.
+        """
+        if source is None:
+            return self.project_input(x)
+        maps: Any = self
+        if cache is not None and cache.length:
+            return (maps.q(x),)
+        return maps.q(x), maps.k(source), maps.v(source)
 
     def queries_of(self, x: Tensor) -> Tensor:
         """(b, n, dim) -> their queries before rotation, (b, heads, n, head_dim). A position's
@@ -59,9 +80,10 @@ class Attention(nn.Module):
         """(b, n, dim) -> their keys before rotation, (b, kv_heads, n, head_dim)."""
         raise NotImplementedError
 
-    def cache(self, rows: int, length: int, context: AttentionContext | None = None) -> Cache:
-        """Returns an empty cache for `rows` sequences of at most `length` tokens, with the weights'
-        device and dtype. The first tensors that are appended may change the dtype.
+    def cache(self, rows: int, length: int) -> Cache:
+        """Returns an empty cache for `rows` sequences of at most `length` tokens, such as keys and
+        values (rows, kv_heads, length, head_dim), with the weights' device and dtype. The first
+        tensors that are appended may change the dtype.
         """
         raise NotImplementedError
 
@@ -70,9 +92,9 @@ class Attention(nn.Module):
     ) -> Tensor | None:
         """The attention weights (b, h, t, s) of a forward pass, for plots; None if it has none.
 
-        calls: the weights of each call of its kernel.
-        probe: probe(width) computes the weights if no kernel does; the input of `o`, `width`
-        channels per head, must be linear in the output of `v`.
+        calls: the weights (b, h, t, s) of each call of its kernel.
+        probe: probe(width) computes the weights (b, h, t, s) if no kernel does; the input of `o`,
+        `width` channels per head, must be linear in the output of `v`.
         """
         return calls[0] if len(calls) == 1 else None
 
@@ -87,7 +109,16 @@ class Attention(nn.Module):
         heads = options.get("heads") or 1
         head_dim = head_channels(dim, heads, options.get("head_dim"))
         kv_heads = options.get("kv_heads") or heads
-        traits = AttentionTraits(
+        found: dict[str, Any] = {}
+        if (score := options.get("score")) is not None:
+            component = score.component
+            found = {
+                "score": component.describe(score),
+                "pointwise": component.pointwise(score),
+                "signed": component.signed(score),
+                "cross_layer": {"score": heads} if component.cross_layer else {},
+            }
+        return AttentionTraits(
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
@@ -95,16 +126,7 @@ class Attention(nn.Module):
             width=head_dim,
             computes=cls.computes,
             projects=cls.queries_of is not Attention.queries_of,
-        )
-        if (score := options.get("score")) is None:
-            return traits
-        component = score.component
-        return replace(
-            traits,
-            score=component.describe(score),
-            pointwise=component.pointwise(score),
-            signed=component.signed(score),
-            cross_layer={"score": heads} if component.cross_layer else {},
+            **found,
         )
 
 
@@ -118,9 +140,3 @@ def channels(width: int, count: int) -> int:
     of 8, which fused kernels need, if `width` is.
     """
     return count + (-count % 8 if width % 8 == 0 else 0)
-
-
-def device_and_dtype(module: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Those of a module's first parameter."""
-    parameter = next(module.parameters())
-    return parameter.device, parameter.dtype

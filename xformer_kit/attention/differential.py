@@ -12,7 +12,6 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Fault, above, at_least, in_range
 from xformer_kit.tensors import hidden, vector
 from xformer_kit.tensors.cache import KeyValueCache
-from xformer_kit.tensors.fused_projections import FusedProjections
 
 
 @ATTENTIONS.register("differential", also_called=("diff", "diff_attn", "differential_transformer"))
@@ -74,7 +73,6 @@ class Differential(Attention):
         self.dropout = dropout
         self.eps = eps
 
-    fused_maps: FusedProjections | None = None
     fusible = ("q", "k", "v")
 
     @classmethod
@@ -85,17 +83,12 @@ class Differential(Attention):
     @classmethod
     def check(cls, options, context):
         yield from check_heads(options, context)
-        if (
-            not options.head_dim
-            and context.dim
-            and options.heads >= 1
-            and context.dim % options.heads == 0
-            and head_channels(context.dim, options.heads, None) % 2
-        ):
+        dim, heads = context.dim, options.heads
+        if not options.head_dim and heads >= 1 and dim % heads == 0 and dim // heads % 2:
             yield Fault(
                 "heads",
                 "twice as many must divide model.dim, for a head has two queries",
-                got=f"{options.heads} and {context.dim}",
+                got=f"{heads} and {dim}",
                 fix="Set attn.head_dim, or choose other heads.",
             )
         yield from in_range(options, dropout=(0, 1))
@@ -119,10 +112,10 @@ class Differential(Attention):
         return self.split(self.k(x))
 
     def forward(self, x, source, context, cache=None):
-        if source is None:
-            q, k, v = self._self_qkv(x, context, cache)
-        else:
-            q, k, v = self._source_qkv(x, source, context, cache)
+        """Returns the output (b, t, dim) of x (b, t, dim), with keys and values of x or of source
+        (b, s, dim).
+        """
+        q, k, v = self._project(x, source, context, cache)
         dropout = self.dropout if self.training else 0.0
         outputs = []
         for half, halves in enumerate(zip(q.chunk(2, 1), k.chunk(2, 1), strict=True)):
@@ -142,26 +135,20 @@ class Differential(Attention):
     def attention_weights(self, calls, probe):
         return self._difference(*calls)
 
-    def _self_qkv(self, x, context, cache):
-        maps = (self.q(x), self.k(x), self.v(x)) if self.fused_maps is None else self.fused_maps(x)
-        q, k, v = self.split(maps[0]), self.split(maps[1]), self._values(maps[2])
-        q = context.position.rotate(q, context.query)
-        k = context.position.rotate_key(k, context.query)
-        return q, *((k, v) if cache is None else cache.append(k, v))
-
-    def _source_qkv(self, x, source, context, cache):
-        q = context.position.rotate(self.split(self.q(x)), context.query)
-        if cache is not None and cache.length:
+    def _project(self, x, source, context, cache) -> tuple[Tensor, ...]:
+        """Returns queries (b, 2 * h, t, d), keys (b, 2 * kv, s, d) and values (b, kv, s, 2 * d),
+        including the cached ones, queries and keys rotated.
+        """
+        q, *kv = self.project_qkv(x, source, cache)
+        q = context.position.rotate(self.split(q), context.query)
+        if not kv:
             return q, *cache.kept()
-        k = context.position.rotate_key(self.split(self.k(source)), context.key)
-        v = self._values(self.v(source))
+        tokens = context.query if source is None else context.key
+        k = context.position.rotate_key(self.split(kv[0]), tokens)
+        v = kv[1].unflatten(-1, (-1, 2 * self.head_dim)).transpose(1, 2)
         return q, *((k, v) if cache is None else cache.append(k, v))
 
-    def _values(self, x: Tensor) -> Tensor:
-        """(b, t, h * 2 * d) -> (b, h, t, 2 * d)."""
-        return x.view(*x.shape[:2], -1, 2 * self.head_dim).transpose(1, 2)
-
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         d, kv = self.head_dim, self.kv_heads
         return KeyValueCache.of(self, (rows, 2 * kv, length, d), (rows, kv, length, 2 * d))
 

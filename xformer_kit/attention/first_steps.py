@@ -38,13 +38,13 @@ class Unprojected(Attention):
         out = self.kernel(q, k, v, context, scale, self.dropout if self.training else 0.0, scores)
         return out[:, 0]  # (b, 1, t, dim) -> (b, t, dim)
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         shape = (rows, 1, length, self.dim)
         like = self.device_and_dtype
         return KeyValueCache(*[shape] * self.num_cached, dtype=like.dtype, device=like.device)
 
 
-@ATTENTIONS.register("mean", also_called=("average", "uniform"), similar=("bag_of_words",))
+@ATTENTIONS.register("mean", also_called=("average", "uniform"))
 class Mean(Unprojected):
     """The mean of all visible tokens: attention whose scores are all 0. A position's bias makes it
     a weighted mean (Zhang et al., 2018, arXiv:1805.00631, eq. 1: the average attention network,
@@ -81,6 +81,9 @@ class Mean(Unprojected):
             )
 
     def forward(self, x, source, context, cache=None):
+        """Returns the output (b, t, dim) of x (b, t, dim), with keys and values of x or of source
+        (b, s, dim).
+        """
         v = (x if source is None else source)[:, None]
         if cache is not None:
             (v,) = cache.kept() if source is not None and cache.length else cache.append(v)
@@ -88,7 +91,7 @@ class Mean(Unprojected):
         return self.call_kernel(q, k, v, context, 1.0)
 
 
-@ATTENTIONS.register("dot", similar=("dot_product", "self_similarity", "unprojected"))
+@ATTENTIONS.register("dot", similar=("dot_product",))
 class Dot(Unprojected):
     """softmax(mask(x x^T / sqrt(dim))) x: tokens attend to similar tokens (Luong et al., 2015,
     arXiv:1508.04025, section 3.1, the score `dot`; scaled as in Vaswani et al., 2017,
@@ -114,6 +117,9 @@ class Dot(Unprojected):
         yield from above(options, "null is dim^-0.5.", scale=0)
 
     def forward(self, x, source, context, cache=None):
+        """Returns the output (b, t, dim) of x (b, t, dim), with keys and values of x or of source
+        (b, s, dim).
+        """
         position = context.position
         q = position.rotate(x[:, None], context.query)
         if source is not None and cache is not None and cache.length:

@@ -4,7 +4,7 @@ A gate is an option of an attention: attn.gate=element, or attn.gate.name=elemen
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -86,11 +86,7 @@ class TokenGate(Gate):
     """Base of gates that are computed for each token: act(x W + o U + c), from the attention's
     input x, from the output o of its heads, or from both.
 
-    sizes: channels of `input` and `output`.
-    out: channels of the gate.
-    of: which of the two it is computed from.
-    bias: initial c; None for no bias.
-    rank_options: rank and middle, of `make_linear`.
+    With `rank`, W = A B and U likewise, where A has this many columns. bias: initial c.
     """
 
     parameter_info = {
@@ -105,18 +101,21 @@ class TokenGate(Gate):
 
     def __init__(
         self,
-        sizes: Mapping[str, int],
-        out: int,
-        of: GateInput,
-        activation: Activation,
-        bias: float | None,
-        **rank_options: Any,
+        dim: int,
+        heads: int,
+        v_head_dim: int,
+        *,
+        # computed from the attention's input, from the output of its heads, or from both
+        of: GateInput = "input",
+        rank: int | None = None,  # channels between two matrices instead of one; null is one
+        middle: Middle = "none",  # activation between those two
+        activation: Activation = "sigmoid",  # activation of the sum
+        bias: float | None = None,  # initial bias of the gate; null is no bias
     ):
         super().__init__()
-        self.input, self.output = (
-            None if of == other else make_linear(sizes[name], out, **rank_options)
-            for name, other in (("input", "output"), ("output", "input"))
-        )
+        into, out = heads * v_head_dim, self.size(dim, heads, v_head_dim)
+        self.input = None if of == "output" else make_linear(dim, out, rank, middle)
+        self.output = None if of == "input" else make_linear(into, out, rank, middle)
         self.activation = torch.sigmoid if activation == "sigmoid" else F.silu
         self.start = bias
         self.bias = None if bias is None else nn.Parameter(torch.full((out,), float(bias)))
@@ -133,6 +132,11 @@ class TokenGate(Gate):
                 fix="Try attn.gate.rank=16, or none.",
             )
 
+    @staticmethod
+    def size(dim: int, heads: int, v_head_dim: int) -> int:
+        """The channels of the gate."""
+        raise NotImplementedError
+
     def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         return torch.full(shape, self.start)
 
@@ -143,7 +147,7 @@ class TokenGate(Gate):
         return self.activation(total if self.bias is None else total + self.bias)
 
 
-def make_linear(into: int, out: int, rank: int | None = None, middle: Middle = "none") -> nn.Module:
+def make_linear(into: int, out: int, rank: int | None, middle: Middle) -> nn.Module:
     """A linear map, as one matrix, or with a rank as two."""
     if rank is None:
         return nn.Linear(into, out, False)
@@ -159,51 +163,27 @@ class HeadGate(TokenGate):
 
     parameter_info = {"": Within({"gated_channels": "heads"})}
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        v_head_dim: int,
-        *,
-        # computed from the attention's input, from the output of its heads, or from both
-        of: GateInput = "input",
-        activation: Activation = "sigmoid",  # activation of the sum
-        bias: float | None = None,  # initial bias of the gate; null is no bias
-    ):
-        super().__init__({"input": dim, "output": heads * v_head_dim}, heads, of, activation, bias)
+    @staticmethod
+    def size(dim, heads, v_head_dim):
+        return heads
 
     def before(self, x, out):
         return out * self.factor(x, out.flatten(2))[..., None]  # (b, t, h, 1)
 
 
-@GATES.register("element", also_called=("elementwise",), similar=("gate_values",))
+@GATES.register("element", also_called=("elementwise",))
 class ElementGate(TokenGate):
     """The output of each head times sigmoid(x W), one number per channel (Qiu et al., 2025,
     arXiv:2505.06708, section 2.2).
 
-    rank: W = A B, where A has this many columns. With activation=silu, silu(x W) * o is a GLU
-    (Shazeer, 2020, arXiv:2002.05202, eq. 6).
+    With activation=silu, silu(x W) * o is a GLU (Shazeer, 2020, arXiv:2002.05202, eq. 6).
     """
 
     parameter_info = {"": Within({"gated_channels": "heads*v_head_dim"})}
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        v_head_dim: int,
-        *,
-        # computed from the attention's input, from the output of its heads, or from both
-        of: GateInput = "input",
-        rank: int | None = None,  # channels between two matrices instead of one; null is one
-        middle: Middle = "none",  # activation between those two
-        activation: Activation = "sigmoid",  # activation of the sum
-        bias: float | None = None,  # initial bias of the gate; null is no bias
-    ):
-        out = heads * v_head_dim
-        super().__init__(
-            {"input": dim, "output": out}, out, of, activation, bias, rank=rank, middle=middle
-        )
+    @staticmethod
+    def size(dim, heads, v_head_dim):
+        return heads * v_head_dim
 
     def before(self, x, out):
         return out * self.factor(x, out.flatten(2)).view_as(out)
@@ -235,8 +215,20 @@ class ProjectedGate(TokenGate):
         activation: Activation = "sigmoid",  # activation of the sum
         bias: float | None = None,  # initial bias of the gate; null is no bias
     ):
-        sizes = {"input": dim, "output": heads * v_head_dim}
-        super().__init__(sizes, dim, of, activation, bias, rank=rank, middle=middle)
+        super().__init__(
+            dim,
+            heads,
+            v_head_dim,
+            of=of,
+            rank=rank,
+            middle=middle,
+            activation=activation,
+            bias=bias,
+        )
+
+    @staticmethod
+    def size(dim, heads, v_head_dim):
+        return dim
 
     def after(self, x, out, y):
         return y * self.factor(x, out)

@@ -8,19 +8,20 @@ from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS
 from xformer_kit.attention.heads import check_heads, head_channels
-from xformer_kit.attention.recurrent import Recurrent, StateCache, to_fp32
+from xformer_kit.attention.recurrent import Recurrent, StateCache
 from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.registry import Fault, above, at_least
 from xformer_kit.tensors import Within, hidden, vector
+from xformer_kit.tensors.precision import at_least_fp32
 from xformer_kit.tensors.tokens import expand_heads
 
 
 @ATTENTIONS.register(
     "gated_delta",
     also_called=("gated_deltanet", "gdn"),
-    similar=("deltanet", "delta_net", "qwen3_next", "mamba", "mamba2"),
+    similar=("deltanet",),
 )
 class GatedDelta(Recurrent):
     """q_t S_t / sqrt(head_dim) with S_t = alpha_t (I - beta_t k_t^T k_t) S_{t-1} + beta_t k_t^T v_t
@@ -99,12 +100,11 @@ class GatedDelta(Recurrent):
             and options.heads >= 1
             and (options.v_heads < 1 or options.v_heads % options.heads)
         ):
-            near = max(1, round(options.v_heads / options.heads)) * options.heads
             yield Fault(
                 "v_heads",
                 "must be a multiple of attn.heads",
                 got=f"{options.v_heads} and {options.heads}",
-                fix=f"Try {near}.",
+                fix=f"Try {options.heads}.",
             )
         yield from at_least(options, "channel", v_head_dim=1)
         yield from at_least(options, "token", conv=1, chunk=1)
@@ -119,7 +119,7 @@ class GatedDelta(Recurrent):
             f" position '{context.names['position']}' changes lengths, so that the state may"
             " grow without bound"
         )
-        return reason, ["position=rotary", "position=none"]
+        return reason, "rotary or none"
 
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
@@ -136,11 +136,10 @@ class GatedDelta(Recurrent):
         return None
 
     def forward(self, x, source, context, cache=None):
-        maps = (
-            self.fused_maps(x)
-            if self.fused_maps is not None
-            else [getattr(self, name)(x) for name in self.fusible]
-        )
+        """Returns the output (b, t, dim) of x (b, t, dim). `cache` holds the state (b, h, d, e) and
+        the last inputs of the convolutions.
+        """
+        maps = self.project_input(x)
         projected = dict(zip(self.fusible, maps, strict=True))
         segment, real = segments(context), context.query.real
         state, *before = (None,) * 4 if cache is None else cache.tensors
@@ -153,16 +152,16 @@ class GatedDelta(Recurrent):
                 past = projected[name].new_zeros(x.shape[0], *size)
             out, end = convolution(projected[name], past, real, segment)
             ends.append(end)
-            rows.append(F.silu(to_fp32(out)))
+            rows.append(F.silu(at_least_fp32(out)))
         r = self._recurrence(rows, projected, context, segment)
         out, state = self.run_recurrence(r, state)
         if cache is not None:
             cache.append(state, *ends)
             cache.length += x.shape[1]
-        out = F.rms_norm(out, out.shape[-1:], to_fp32(self.weight), self.eps)
+        out = F.rms_norm(out, out.shape[-1:], at_least_fp32(self.weight), self.eps)
         out = out.transpose(1, 2).flatten(2)  # (b, h, t, e) -> (b, t, h * e)
         if self.gate is not None:
-            out = out * F.silu(to_fp32(projected["gate"]))
+            out = out * F.silu(at_least_fp32(projected["gate"]))
         return self.o(out.to(maps[0].dtype))
 
     def _recurrence(self, rows, projected, context, segment) -> Recurrence:
@@ -171,18 +170,18 @@ class GatedDelta(Recurrent):
         q = context.position.rotate(q, context.query)
         k = context.position.rotate_key(k, context.query)
         v = rows[2].unflatten(-1, (self.v_heads, -1)).transpose(1, 2)
-        beta = to_fp32(projected["beta"]).sigmoid().mT * self.max_beta  # (b, v_heads, t)
+        beta = at_least_fp32(projected["beta"]).sigmoid().mT * self.max_beta  # (b, v_heads, t)
         decay, real = None, context.query.real
         if self.log_rate is not None:
-            rate = F.softplus(to_fp32(projected["alpha"]) + to_fp32(self.step)).mT
-            decay = -to_fp32(self.log_rate).exp()[:, None] * rate
+            rate = F.softplus(at_least_fp32(projected["alpha"]) + at_least_fp32(self.step)).mT
+            decay = -at_least_fp32(self.log_rate).exp()[:, None] * rate
         if real is not None:  # padding leaves the state unchanged
             k = k * real[:, None, :, None]
             decay = None if decay is None else decay * real[:, None]
         q, k = (expand_heads(x, self.v_heads) for x in (q * self.head_dim**-0.5, k))
         return Recurrence(q, k, v, decay, beta, segment)
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         back = self.q_conv.width - 1
         states = (rows, self.v_heads, self.head_dim, self.v_head_dim)
         convolutions = self.q_conv, self.k_conv, self.v_conv

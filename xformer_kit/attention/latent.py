@@ -15,7 +15,7 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Fault, above, at_least, in_range
 from xformer_kit.tensors import Within, hidden, vector
 from xformer_kit.tensors.cache import KeyValueCache
-from xformer_kit.tensors.fused_projections import FusedProjections, is_plain
+from xformer_kit.tensors.fused_projections import is_plain
 from xformer_kit.tensors.tokens import AttentionContext, Tokens, scaled_products
 
 
@@ -27,7 +27,7 @@ class LatentKV(NamedTuple):
     joined: Tensor | None = None  # both, as cached: (b, 1, s, kv_rank + rope_head_dim)
 
 
-@ATTENTIONS.register("latent", also_called=("mla", "multi_head_latent"), similar=("deepseek",))
+@ATTENTIONS.register("latent", also_called=("mla", "multi_head_latent"))
 class Latent(Attention):
     """softmax(mask([q, q'] [k, k']^T * scale)) v in each head, with k = c K and v = c V computed
     from a latent c = norm(x D) of kv_rank channels (DeepSeek-AI, 2024, arXiv:2405.04434, section
@@ -98,8 +98,6 @@ class Latent(Attention):
         rope = ("k_rope",) if self.rope_head_dim else ()
         self.fusible = ("q_down" if q_rank else "q", "kv_down", *rope)
 
-    fused_maps: FusedProjections | None = None
-
     @classmethod
     def traits(cls, options, dim):
         traits = super().traits({**options, "kv_heads": 1}, dim)
@@ -133,16 +131,14 @@ class Latent(Attention):
         )
 
     def forward(self, x, source, context, cache=None):
+        """Returns the output (b, t, dim) of x (b, t, dim), with keys and values of x or of source
+        (b, s, dim).
+        """
         if source is None:
-            first, *maps = (
-                self._project(x, self.fusible) if self.fused_maps is None else self.fused_maps(x)
-            )
+            first, *maps = self.project_input(x)
             kv = self._latent_kv(maps, context.query, context, cache)
         else:
-            (first,), kv = (
-                self._project(x, self.fusible[:1]),
-                self._source_kv(source, context, cache),
-            )
+            first, kv = self._first(x), self._source_kv(source, context, cache)
         q, rope_q = self._project_q(first)
         rope_q = context.position.rotate(rope_q, context.query)
         attend = self._attend_absorbed if self._use_absorbed(q, kv) else self._attend
@@ -150,10 +146,10 @@ class Latent(Attention):
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, e) -> (b, t, dim)
 
     def queries_of(self, x: Tensor) -> Tensor:
-        return self._project_q(self._project(x, self.fusible[:1])[0])[1]
+        return self._project_q(self._first(x))[1]
 
     def keys_of(self, x: Tensor) -> Tensor:
-        return self._project(x, ("k_rope",))[0][:, None]
+        return self.k_rope(x)[:, None]
 
     def _project_q(self, first: Tensor) -> tuple[Tensor, ...]:
         """Queries (b, h, t, head_dim) and decoupled ones, (b, h, t, rope_head_dim)."""
@@ -162,8 +158,9 @@ class Latent(Attention):
         q = q.unflatten(-1, (-1, sum(sizes))).transpose(1, 2)  # -> (b, h, t, d + r)
         return q.split(sizes, -1)
 
-    def _project(self, x: Tensor, names: Sequence[str]) -> list[Tensor]:
-        return [getattr(self, name)(x) for name in names]
+    def _first(self, x: Tensor) -> Tensor:
+        """The input of `_project_q`: the latent of queries, or queries (b, t, channels)."""
+        return self.q(x) if self.q_down is None else self.q_down(x)
 
     def _latent_kv(
         self,
@@ -188,7 +185,7 @@ class Latent(Attention):
         """Latents and keys of a source, which are computed once per generation."""
         if cache is not None and cache.length:
             return self._from_cache(cache.kept())
-        maps = self._project(source, self.fusible[1:])
+        maps = [getattr(self, name)(source) for name in self.fusible[1:]]
         return self._latent_kv(maps, context.key, context, cache)
 
     def _from_cache(self, tensors: Sequence[Tensor]) -> LatentKV:
@@ -255,7 +252,7 @@ class Latent(Attention):
         absorbed = queries * self.kv_rank * channels + queries * keys * 2 * self.kv_rank
         return absorbed < plain
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         return KeyValueCache.of(self, (rows, 1, length, self.kv_rank + self.rope_head_dim))
 
 

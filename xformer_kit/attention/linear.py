@@ -9,11 +9,12 @@ from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS
 from xformer_kit.attention.heads import check_heads, head_channels
-from xformer_kit.attention.recurrent import Recurrent, StateCache, no_autocast, real_tokens, to_fp32
+from xformer_kit.attention.recurrent import Recurrent, StateCache, real_tokens
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.registry import Fault, Unused, above, at_least
 from xformer_kit.tensors import hidden
+from xformer_kit.tensors.precision import at_least_fp32, no_autocast
 from xformer_kit.tensors.tokens import AttentionContext
 
 FeatureMap = Literal["elu", "relu", "softmax", "taylor", "identity"]
@@ -115,12 +116,12 @@ class Kernelized(Recurrent):
         raise NotImplementedError
 
     def forward(self, x, source, context, cache=None):
-        if self.fused_maps is None or source is not None:
-            maps = self.q(x), *self._project_kv(x, source, cache)
-        else:
-            maps = self.fused_maps(x)
+        """Returns the output (b, t, dim) of x (b, t, dim), with keys and values of x or of source
+        (b, s, dim).
+        """
+        maps = self.project_qkv(x, source, cache)
         # (b, t, h * d) -> (b, t, h, d)
-        q, *kv = (m.unflatten(-1, (self.heads, -1)) for m in map(to_fp32, maps))
+        q, *kv = (m.unflatten(-1, (self.heads, -1)) for m in map(at_least_fp32, maps))
         with no_autocast(x):
             if self.rotates_last:
                 features = self.of_query(q).transpose(1, 2)
@@ -133,13 +134,6 @@ class Kernelized(Recurrent):
             else:
                 out = self._sum_all(features, rotated, kv, context, cache)
         return self.o(out.to(maps[0].dtype).transpose(1, 2).flatten(2))
-
-    def _project_kv(self, x, source, cache):
-        """Keys and values of x, or of a source unless they are cached."""
-        if source is not None and cache is not None and cache.length:
-            return ()
-        x = x if source is None else source
-        return self.k(x), self.v(x)
 
     def _causal(self, features, rotated, k, v, context, cache):
         """Causal attention (b, h, t, e): sums over the past, starting from the cached state, which
@@ -217,14 +211,12 @@ class Kernelized(Recurrent):
             total = rotated_keys.mT @ v
             yield torch.cat([total, keys.sum(-2)[..., None]], -1) if self.normalise else total
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         state = rows, self.heads, self.features, self.v_head_dim + self.normalise
         return StateCache.of(self, state)
 
 
-@ATTENTIONS.register(
-    "linear", also_called=("linear_attention", "linear_transformer"), similar=("based",)
-)
+@ATTENTIONS.register("linear", also_called=("linear_attention", "linear_transformer"))
 class LinearAttention(Kernelized):
     """phi(q_i) S_i / phi(q_i) z_i with S_i = sum phi(k_j)^T v_j and z_i = sum phi(k_j) over the
     visible keys (Katharopoulos et al., 2020, arXiv:2006.16236, eq. 5, 9 and 18 to 20).

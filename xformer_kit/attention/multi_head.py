@@ -5,7 +5,7 @@ Shapes: b batch, t queries, s keys, h query heads, kv key and value heads, d hea
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,6 @@ from xformer_kit.registry import (
 )
 from xformer_kit.tensors import Within, hidden, vector
 from xformer_kit.tensors.cache import KeyValueCache
-from xformer_kit.tensors.fused_projections import FusedProjections
 from xformer_kit.tensors.tokens import Tokens
 
 Scale = float | Literal["by_layer"] | None
@@ -88,7 +87,7 @@ SOFTMAX = WeightOptions()
         "multi_query": {"kv_heads": 1},
         "single_head": {"heads": 1},
     },
-    similar=("self", "self_attention", "vanilla", "standard", "scaled_dot_product"),
+    similar=("self", "self_attention", "standard", "scaled_dot_product"),
 )
 class MultiHead(Attention):
     """softmax(mask(q k^T * scale)) v in each head, heads concatenated and projected (Vaswani et
@@ -144,31 +143,23 @@ class MultiHead(Attention):
         self.o = nn.Linear(heads * self.v_head_dim, dim, projections.biased("o"))
         self.clip = projections.clip
         norms = projections.qk_norm(norm=norm)
-        self._add_norms(norms, heads)
+        self.q_norm = norms.of_query(heads, self.head_dim)
+        self.k_norm = norms.of_key(self.kv_heads, self.head_dim)
+        self.norm_after_rotation = norms.after
         self.v_norm = None
         if projections.v_norm != "none":
             self.v_norm = make_norm(projections.v_norm, norm, self.kv_heads, self.v_head_dim)
-        self._add_scale(weights.scale, norms.scale(self.head_dim), depth)
+        scale = weights.scale
+        self.factor = scale if isinstance(scale, (int, float)) else norms.scale(self.head_dim)
+        # A tensor, because torch.compile would compile a graph for each value of a number.
+        layer_factor = torch.tensor(1 / (depth + 1)) if scale == "by_layer" else None
+        self.register_buffer("layer_factor", layer_factor, persistent=False)
         self.dropout = weights.dropout
         gate_module = gate(dim=dim, heads=heads, v_head_dim=self.v_head_dim)
         self.gate = None if type(gate_module) is NoGate else gate_module
         score = weights.score(heads=heads)
         self.score = None if type(score) is SoftmaxScore and score.plain else score
 
-    def _add_norms(self, norms: QKNorm, heads: int) -> None:
-        self.q_norm = norms.of_query(heads, self.head_dim)
-        self.k_norm = norms.of_key(self.kv_heads, self.head_dim)
-        self.norm_before_rotation = self.k_norm is not None and not norms.after
-        self.norm_after_rotation = norms.after
-
-    def _add_scale(self, scale: Scale, default: float, depth: int) -> None:
-        self.factor = scale if isinstance(scale, (int, float)) else default
-        # A tensor, because torch.compile would compile a graph for each value of a number.
-        layer_factor = torch.tensor(1 / (depth + 1)) if scale == "by_layer" else None
-        self.register_buffer("layer_factor", layer_factor, persistent=False)
-
-    # In generation: q, k and v as one product, see xformer_kit/tensors/fused_projections.py.
-    fused_maps: FusedProjections | None = None
     fusible = ("q", "k", "v")
     layer_factor: Tensor | None  # factor on the scale, with scale=by_layer: 1 / the layer's number
 
@@ -181,13 +172,6 @@ class MultiHead(Attention):
         if options.scale != "by_layer":
             yield from above(options, "null is head_dim^-0.5.", scale=0)
         yield from above(options, "null is no limit.", clip=0)
-        if isinstance(options.bias, (list, tuple)) and len(set(options.bias)) < len(options.bias):
-            yield Fault(
-                "bias",
-                "names a projection twice",
-                got=format_value(options.bias),
-                fix="Name each once.",
-            )
 
     @classmethod
     def builds_block_norm(cls, options):
@@ -216,11 +200,6 @@ class MultiHead(Attention):
         """Factor on scores."""
         return self.factor if self.layer_factor is None else self.factor * self.layer_factor
 
-    @scale.setter
-    def scale(self, scale: float) -> None:
-        self.factor = scale
-        self.layer_factor = None
-
     def split(self, x: Tensor) -> Tensor:
         """(b, t, h * d) -> (b, h, t, d)."""
         # `unflatten` takes 3 us more per generated token.
@@ -242,6 +221,9 @@ class MultiHead(Attention):
         return v if self.v_norm is None else self.v_norm(v)
 
     def forward(self, x, source, context, cache=None):
+        """Returns the output (b, t, dim) of x (b, t, dim), with keys and values of x or of source
+        (b, s, dim).
+        """
         q, k, v = self.project(x, source, context, cache)
         scores = context.position.scores(self, q, k, context) if context.scored else None
         q, k, scores = self.kernel_inputs(q, k, scores)
@@ -260,38 +242,27 @@ class MultiHead(Attention):
         cached ones: all clipped and normalised as configured, queries and keys also rotated. With a
         cache, keys and values of a source are computed only at the first call.
         """
-        if source is None:
-            q, k, v = (
-                (self.q(x), self.k(x), self.v(x)) if self.fused_maps is None else self.fused_maps(x)
-            )
-            kv_input, kv_tokens = x, context.query
-        else:
-            q = self.q(x)
-            if cache is not None and cache.length:
-                return self._queries_from_projection(q, context), *cache.kept()
-            k, v = self.k(source), self.v(source)
-            kv_input, kv_tokens = source, context.key
-        q = self._queries_from_projection(q, context)
-        k = self._keys_from_projection(k, kv_tokens, context)
-        v = self.values_of(self._clipped(v), kv_input, context)
+        q, *kv = self.project_qkv(x, source, cache)
+        q = self.query(self.split(self._clipped(q)), context)
+        if not kv:
+            return q, *cache.kept()
+        kv_input, kv_tokens = (x, context.query) if source is None else (source, context.key)
+        k = self.split(self._clipped(kv[0]))
+        k = self.rotated(k, self.k_norm, context.position.rotate_key, kv_tokens)
+        v = self.values_of(self._clipped(kv[1]), kv_input, context)
         return (q, k, v) if cache is None else (q, *cache.append(k, v))
-
-    def _queries_from_projection(self, q: Tensor, context) -> Tensor:
-        """Queries (b, h, t, d) for the scores, from their projection (b, t, h * d)."""
-        return self.query(self.split(self._clipped(q)), context)
 
     def query(self, q: Tensor, context) -> Tensor:
         """Normalises and rotates queries (b, h, t, d); rotates first with qk_norm.after."""
-        q = self.q_norm(q) if self.norm_before_rotation else q
-        q = context.position.rotate(q, context.query)
-        return self.q_norm(q) if self.norm_after_rotation else q
+        return self.rotated(q, self.q_norm, context.position.rotate, context.query)
 
-    def _keys_from_projection(self, k: Tensor, tokens: Tokens, context) -> Tensor:
-        """Keys (b, kv, s, d) to cache, from their projection (b, s, kv * d)."""
-        k = self.split(self._clipped(k))
-        k = self.k_norm(k) if self.norm_before_rotation else k
-        k = context.position.rotate_key(k, tokens)
-        return self.k_norm(k) if self.norm_after_rotation else k
+    def rotated(self, x: Tensor, norm: Any, rotate: Callable, tokens: Tokens) -> Tensor:
+        """Applies a norm, if there is one, and a rotation to queries or keys x (b, h, t, d), in the
+        order of qk_norm.after.
+        """
+        if norm is None:
+            return rotate(x, tokens)
+        return norm(rotate(x, tokens)) if self.norm_after_rotation else rotate(norm(x), tokens)
 
     def kernel_inputs(
         self, q: Tensor, k: Tensor, scores: Tensor | None
@@ -309,7 +280,7 @@ class MultiHead(Attention):
     def _clipped(self, x: Tensor) -> Tensor:
         return x if self.clip is None else x.clamp(-self.clip, self.clip)
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         shapes = (
             (rows, self.kv_heads, length, channels) for channels in (self.head_dim, self.v_head_dim)
         )

@@ -4,17 +4,14 @@ The norm of queries and keys is an option of an attention: attn.qk_norm=head, or
 attn.qk_norm.after=true.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention.heads import head_channels
 from xformer_kit.registry import (
-    Context,
     Fault,
-    Options,
     Registry,
     Unused,
     at_least,
@@ -97,6 +94,7 @@ class ScaledDirection(Direction):
         self.weight = nn.Parameter(torch.ones(heads))
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (b, h, t, d) -> the same shape."""
         return super().forward(x) * self.weight[:, None, None]
 
 
@@ -106,16 +104,14 @@ def make_norm(over: str, norm: Norm, heads: int, head_dim: int, groups: int = 1)
 
     groups: number of equal groups of these channels that are normalised separately.
     """
-    create = norm if groups == 1 else partial(_norm_of_groups, norm, groups)
+    create = norm
+    if groups > 1:
+        create = lambda channels: OverGroups(norm(channels // groups), groups)
     if over == "projection":
         return OverProjection(create(heads * head_dim))
     if over == "each_head":
         return EachHead(create(head_dim) for _ in range(heads))
     return create(head_dim)
-
-
-def _norm_of_groups(norm: Norm, groups: int, channels: int) -> nn.Module:
-    return OverGroups(norm(channels // groups), groups)
 
 
 class QKNorm:
@@ -127,11 +123,6 @@ class QKNorm:
     def __init__(self, norm: Norm, after: bool = False):
         self.norm = norm
         self.after = after
-
-    @classmethod
-    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        """Yields why it cannot be used in a composition, and options without effect."""
-        yield from ()
 
     def of_query(self, heads: int, head_dim: int) -> nn.Module | None:
         """Returns the norm of queries, or None."""
@@ -249,7 +240,7 @@ class NormedQK(QKNorm):
         return make_norm(self.over, self.norm, heads, head_dim, self.groups)
 
 
-@QK_NORMS.register("head", similar=("rms", "rmsnorm", "rms_norm", "layer", "layernorm"))
+@QK_NORMS.register("head", similar=("rms", "layer"))
 class HeadNorm(NormedQK):
     """A norm over head_dim with weights that the heads share (Dehghani et al., 2023,
     arXiv:2302.05442).

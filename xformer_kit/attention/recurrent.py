@@ -2,19 +2,18 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from xformer_kit.attention.base import Attention, Cache, device_and_dtype
+from xformer_kit.attention.base import Attention, Cache
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence
-from xformer_kit.registry import Context, Fault, alternatives, config_error
-from xformer_kit.tensors.fused_projections import FusedProjections
+from xformer_kit.registry import Context, Fault, config_error
+from xformer_kit.tensors.precision import at_least_fp32, no_autocast
 
-Reason = tuple[str, list[str]]  # why something is impossible, and options that fix it
+Reason = tuple[str, str]  # why a position cannot be used, and positions that can be
 
 
 class StateCache(Cache):
@@ -32,9 +31,9 @@ class StateCache(Cache):
     @classmethod
     def of(cls, attention: Attention, *shapes: tuple[int, ...]) -> "StateCache":
         """A cache of zeros, in at least fp32."""
-        device, dtype = device_and_dtype(attention)
-        wide = to_fp32(torch.empty((), dtype=dtype, device="meta")).dtype
-        return cls(*(torch.zeros(shape, dtype=wide, device=device) for shape in shapes))
+        like = next(attention.parameters())
+        wide = torch.promote_types(like.dtype, torch.float32)
+        return cls(*(torch.zeros(shape, dtype=wide, device=like.device) for shape in shapes))
 
     def append(self, *new: Tensor) -> list[Tensor]:
         """Replaces the cached tensors."""
@@ -61,106 +60,76 @@ class Recurrent(Attention):
 
     order_free: whether it can also sum over all tokens regardless of their order, for full masks
     and sources.
-    fused_maps: set during generation, its projections `fusible` as one product.
     chunk: tokens that are computed at once in training.
     """
 
     computes = "recurrence"
     order_free = False
-    fused_maps: FusedProjections | None = None
     kernel: Kernel
     chunk: int
 
     @classmethod
     def cannot(cls, options, context):
-        if context.cross:
-            yield from _cross_faults(cls, context)
+        if context.cross and not cls.order_free:
+            yield Fault(
+                "",
+                f"attn '{context.names['attn']}' passes its state from token to token in their"
+                " order, and tokens of another stack have no place in it",
+                fix="Choose model.decoder.cross.name=multi_head.",
+            )
             return
-        for found in (cls.position_reason(context), _mask_reason(cls, context)):
-            if found is not None:
-                reason, values = found
-                yield Fault("", reason, fix=f"Choose {_list_values(values)}.")
+        if (found := cls.position_reason(context)) is not None:
+            reason, others = found
+            fix = (
+                "model.decoder.cross.position.name=none" if context.cross else f"position={others}"
+            )
+            yield Fault("", reason, fix=f"Choose {fix}.")
+        yield from _mask_faults(cls, context)
 
     @classmethod
     def position_reason(cls, context: Context) -> Reason | None:
-        """Why it cannot be used with its position, and positions that can be; None if it can."""
+        """Why it cannot be used with its position, and which can be; None if it can."""
         attn, position = context.names["attn"], context.names["position"]
         if not {"bias", "scores"} & set(context.position.enters):
             return None
-        rotary = ["rotary"] * (context.attn.head_dim % 2 == 0)
         reason = (
             f"attn '{attn}' reads a sum over the past and forms no scores, which position"
             f" '{position}' changes one by one"
         )
-        return reason, [f"position={p}" for p in (*rotary, "learned", "sinusoidal", "none")]
+        return reason, "rotary, learned, sinusoidal or none"
 
     def run_recurrence(self, r: Recurrence, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """Returns what every token reads (b, h, t, e), and the new state, in at least fp32."""
-        r = Recurrence(*(None if x is None else to_fp32(x) for x in r))
+        r = Recurrence(*(None if x is None else at_least_fp32(x) for x in r))
         with no_autocast(r.q):
             b, h, _, d = r.q.shape
             state = r.q.new_zeros(b, h, d, r.v.shape[-1]) if state is None else state.to(r.q.dtype)
             return self.kernel.recur(r, state, self.chunk)
 
 
-def to_fp32(x: Tensor) -> Tensor:
-    """Casts bf16 and fp16 to fp32."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-def no_autocast(x: Tensor) -> Any:
-    """A context without autocast, which would compute sums over a text in half precision."""
-    device = x.device.type
-    if device == "meta" or not torch.is_autocast_enabled(device):
-        return nullcontext()
-    return torch.autocast(device, enabled=False)
-
-
-def _cross_faults(component: type[Recurrent], context: Context) -> Iterator[Fault]:
-    """Why it cannot attend to another stack."""
-    attn, mask = context.names["attn"], context.names["mask"]
-    if not component.order_free:
-        yield Fault(
-            "",
-            f"attn '{attn}' passes its state from token to token in their order, and tokens of"
-            " another stack have no place in it",
-            fix="Choose model.decoder.cross.name=multi_head.",
-        )
-        return
-    if (found := component.position_reason(context)) is not None:
-        yield Fault("", found[0], fix="Choose model.decoder.cross.position.name=none.")
-    if context.mask.band != (math.inf, math.inf):
-        rule = f"attn '{attn}' reads one sum over a source, of which mask '{mask}' hides some"
-        yield Fault("", rule, fix="Choose model.decoder.cross.mask.name=full.")
-
-
-def _mask_reason(component: type[Recurrent], context: Context) -> Reason | None:
-    """Why it cannot be used with its mask, and masks that can be; None if it can."""
+def _mask_faults(component: type[Recurrent], context: Context) -> Iterator[Fault]:
+    """Why it cannot be used with its mask, and masks that can be."""
     attn, mask, band = context.names["attn"], context.names["mask"], context.mask.band
-    everything, past = (math.inf, math.inf), (math.inf, 0)
-    if band == past or (component.order_free and band == everything):
-        return None
+    everything = band == (math.inf, math.inf)
+    if (component.order_free and everything) or (band == (math.inf, 0) and not context.cross):
+        return
     option = context.mask_path if context.mask_path == "mask" else f"{context.mask_path}.name"
-    fixes = [f"{option}=causal"]
-    if band == everything:
-        reason = (
+    fix = f"{option}=causal"
+    if context.cross:
+        rule = f"attn '{attn}' reads one sum over a source, of which mask '{mask}' hides some"
+        fix = "model.decoder.cross.mask.name=full"
+    elif everything:
+        rule = (
             f"attn '{attn}' passes its state from token to token in their order, and mask"
             f" '{mask}' shows later ones"
         )
-        return reason, fixes
-    if component.order_free and context.stack == "encoder":
-        fixes.append(f"{option}=full")
-    reason = (
-        f"attn '{attn}' reads one sum over the whole past, of which mask '{mask}' hides some or"
-        " shows more"
-    )
-    return reason, fixes
-
-
-def _list_values(fixes: list[str]) -> str:
-    """Lists assignments to one option, with its name only in the first."""
-    option = fixes[0].partition("=")[0]
-    return alternatives([fixes[0], *(fix.removeprefix(f"{option}=") for fix in fixes[1:])])
+    else:
+        rule = (
+            f"attn '{attn}' reads one sum over the whole past, of which mask '{mask}' hides some or"
+            " shows more"
+        )
+        fix += " or full" * (component.order_free and context.stack == "encoder")
+    yield Fault("", rule, fix=f"Choose {fix}.")
 
 
 def real_tokens(tokens: Any) -> Tensor | None:

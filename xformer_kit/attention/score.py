@@ -4,21 +4,22 @@ A score function is an option of an attention: attn.score.name=softmax attn.scor
 kernels compute only softmax; `reference` computes all of them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.registry import Context, Fault, Options, Registry, above
+from xformer_kit.registry import Fault, Registry, above
 from xformer_kit.tensors import vector
 from xformer_kit.tensors.cache import KeyValueCache
-from xformer_kit.tensors.tokens import AttentionContext
+from xformer_kit.tensors.tokens import AttentionContext, masked_weights
 
 
 class Score(nn.Module):
     """Base of all score functions. Override `weights`, and `before` or `after` to change scores
-    before the mask is applied, or weights after it.
+    before the mask is applied, or weights after it. A fault of `cannot` at `name` is one of the
+    score function itself.
 
     cache: class of the attention's cache.
     cross_layer: whether it uses the scores of an earlier layer.
@@ -49,13 +50,6 @@ class Score(nn.Module):
         """Whether weights may be negative."""
         return False
 
-    @classmethod
-    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        """Yields why it cannot be used in a composition, and options without effect. A fault at
-        `name` is one of the score function itself.
-        """
-        yield from ()
-
     def of(
         self, context: AttentionContext, cache: Any
     ) -> Callable[[Tensor, Tensor | None], Tensor]:
@@ -70,14 +64,7 @@ class Score(nn.Module):
         query may attend to a key, and broadcasts; None: everywhere. Other weights are 0, also in
         rows without any such key.
         """
-        scores = self.before(scores)
-        if seen is None:
-            return self.after(self.weights(scores))
-        # A row without visible keys is not masked, so that its weights are finite; then they are
-        # set to zero.
-        empty = ~seen.any(-1, keepdim=True)
-        scores = scores.masked_fill(~(seen | empty), -float("inf"))
-        return self.after(self.weights(scores).masked_fill(empty, 0))
+        return self.after(masked_weights(self.before(scores), seen, self.weights))
 
     def before(self, scores: Tensor) -> Tensor:
         """Changes scores before the mask is applied."""
@@ -95,7 +82,7 @@ class Score(nn.Module):
 SCORES = Registry("score", caller_arguments=("heads",), base=Score, group="attn.score")
 
 
-@SCORES.register("softmax", similar=("softcap", "sinks", "off_by_one", "softmax1"))
+@SCORES.register("softmax", similar=("softcap", "sinks"))
 class SoftmaxScore(Score):
     """exp(s_j) / (c + sum_k exp(s_k)) with c = 0 (Vaswani et al., 2017, arXiv:1706.03762, eq. 1).
 

@@ -46,6 +46,7 @@ class Extra(nn.Module):
     """Base of all extras.
 
     layer_class: the class of what `of_layer` returns, if it is another.
+    layers: with a `layer_class`, its modules by the depth of the first layer that has them.
     predictions: what is predicted from the states that `multi_token_states` returns, in their
         order.
 
@@ -57,6 +58,11 @@ class Extra(nn.Module):
     predictions: Sequence[Prediction] = ()
 
     parameter_info: Mapping[str, Statement] = {"": Within({"normalised": "dim"})}
+
+    def __init__(self) -> None:
+        super().__init__()
+        if self.layer_class is not None:
+            self.layers = nn.ModuleDict()
 
     def add_blocks(self, block: Callable[[int], nn.Module]) -> None:
         """Called once, with a function that returns a new block like that of layer `depth`, with
@@ -98,7 +104,10 @@ class Extra(nn.Module):
         An extra with parameters for each layer returns a module with those of one layer, so that
         all layers share one compiled graph. Layers that share a block have those of the first.
         """
-        return self
+        if self.layer_class is None:
+            return self
+        modules: Any = dict(self.layers.items())
+        return modules.get(str(depth))
 
     def wrap(self, name: str, branch: Branch, layer: ExtraInput) -> Branch:
         """The branch of a sublayer, e.g. with another input or output."""

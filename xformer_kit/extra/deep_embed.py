@@ -62,7 +62,6 @@ class DeepEmbed(Extra):
         calls: Sequence[int],
     ):
         super().__init__()
-        self.layers = nn.ModuleDict()
         for depth in first_calls(calls):
             if names := [name for name, kind in sublayers[depth].items() if kind == "ffn"]:
                 self.layers[str(depth)] = LayerFactors(names, vocab_size, dim)
@@ -73,6 +72,3 @@ class DeepEmbed(Extra):
         if all(sub.kind != "ffn" for block in blocks for sub in block.sublayers):
             rule = "multiplies feed-forward networks, and no layer has one"
             yield Fault("", rule, fix="Leave it out.")
-
-    def of_layer(self, depth):
-        return dict(self.layers.items()).get(str(depth))

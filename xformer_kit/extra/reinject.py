@@ -1,9 +1,7 @@
 """The first layer's input enters every other layer."""
 
-from torch import nn
-
-from xformer_kit.extra.base import EXTRAS, from_memory, to_memory
-from xformer_kit.extra.join import Join, JoinForm, JoiningExtra
+from xformer_kit.extra.base import EXTRAS
+from xformer_kit.extra.join import JoiningExtra
 
 
 @EXTRAS.register("reinject", also_called=("input_injection",))
@@ -14,18 +12,5 @@ class Reinject(JoiningExtra):
 
     variants = [{"way": "factor"}, {"way": "matrix"}]
 
-    def __init__(
-        self,
-        dim: int,
-        layers: int,
-        *,
-        way: JoinForm = "factor",  # a x + b y, or x + [x, y] W
-    ):
-        super().__init__()
-        self.joins = nn.ModuleDict({str(depth): Join(dim, way) for depth in range(1, layers)})
-
-    def before_layer(self, state, layer):
-        if not layer.depth:
-            return state, to_memory(state, "first")
-        join = self.joins[str(layer.depth)]
-        return layer.placement.joined(state, from_memory(layer.memory, "first"), join), {}
+    def joined(self, layers):
+        return dict.fromkeys(range(1, layers), 0)

@@ -6,7 +6,7 @@ from xformer_kit.extra.base import EXTRAS, Extra
 from xformer_kit.registry import Fault, in_range
 
 
-@EXTRAS.register("stochastic_depth", also_called=("drop_path",), similar=("layer_drop",))
+@EXTRAS.register("stochastic_depth", also_called=("drop_path",))
 class StochasticDepth(Extra):
     """In training, what a sublayer of layer l adds is dropped for a row with probability
     rate * l / layers, and divided by the probability of staying otherwise (Huang et al., 2016,

@@ -1,9 +1,7 @@
 """Skips from the first half of a stack to the second."""
 
-from torch import nn
-
-from xformer_kit.extra.base import EXTRAS, from_memory, to_memory
-from xformer_kit.extra.join import Join, JoinForm, JoiningExtra
+from xformer_kit.extra.base import EXTRAS
+from xformer_kit.extra.join import JoiningExtra
 
 
 @EXTRAS.register("unet", also_called=("unet_skips",))
@@ -18,20 +16,5 @@ class UNet(JoiningExtra):
 
     variants = [{"way": "matrix"}, {"way": "factor"}]
 
-    def __init__(
-        self,
-        dim: int,
-        layers: int,
-        *,
-        way: JoinForm = "factor",  # a x + b y, or x + [x, y] W
-    ):
-        super().__init__()
-        self.last = layers - 1
-        late = range(layers - layers // 2, layers)
-        self.joins = nn.ModuleDict({str(depth): Join(dim, way) for depth in late})
-
-    def before_layer(self, state, layer):
-        if str(layer.depth) not in self.joins:
-            return state, to_memory(state, f"layer_{layer.depth}")
-        earlier = from_memory(layer.memory, f"layer_{self.last - layer.depth}")
-        return layer.placement.joined(state, earlier, self.joins[str(layer.depth)]), {}
+    def joined(self, layers):
+        return {layers - 1 - depth: depth for depth in reversed(range(layers // 2))}

@@ -64,10 +64,14 @@ class ValueResidual(Extra):
         mix: Mix = "fixed",  # factors of the two: 1/2, learned numbers, or made from the token
     ):
         super().__init__()
-        attentions = {depth: own_attentions(names) for depth, names in sublayers.items()}
+        attentions = {  # to the stack's own tokens
+            depth: sum(
+                kind == "attn" and not name.startswith("cross") for name, kind in found.items()
+            )
+            for depth, found in sublayers.items()
+        }
         first, *later = (depth for depth in first_calls(calls) if attentions[depth])
         once = calls.count(calls[first]) == 1 and attentions[first] == 1
-        self.layers = nn.ModuleDict()
         for depth in (first, *later):
             layer_mix = None if once and depth == first else mix
             self.layers[str(depth)] = MixedValues(layer_mix, dim, kv_heads)
@@ -96,11 +100,3 @@ class ValueResidual(Extra):
                 "'token' needs attentions with equally many key heads and channels in all layers",
                 fix="Try learned.",
             )
-
-    def of_layer(self, depth):
-        return dict(self.layers.items()).get(str(depth))
-
-
-def own_attentions(sublayers: dict[str, str]) -> int:
-    """How many attentions of a layer attend to the stack's own tokens."""
-    return sum(kind == "attn" and not name.startswith("cross") for name, kind in sublayers.items())

@@ -22,9 +22,8 @@ from xformer_kit.registry import (
 )
 from xformer_kit.tensors import Statement, Within, hidden, vector
 from xformer_kit.tensors.fused_projections import FusedProjections
+from xformer_kit.tensors.report import Report
 from xformer_kit.tensors.tokens import UNKNOWN, Tokens
-
-Report = dict[str, Tensor]
 
 
 class FFN(nn.Module):
@@ -38,7 +37,7 @@ class FFN(nn.Module):
     }
 
     def forward(self, x: Tensor, tokens: Tokens = UNKNOWN) -> tuple[Tensor, Report]:
-        """x (b, t, dim), tokens of (b, t) -> the output, of the same shape, and a report.
+        """x (b, t, dim), tokens of (b, t) -> the output (b, t, dim), and a report.
 
         The report's `loss` is added to the loss; its other entries are summed over the
         micro-batches and ranks of an optimizer step and passed to `after_step(report)` of the same
@@ -66,20 +65,11 @@ def check_width(options, context):
     """Yields faults of width, expand, multiple_of and dropout."""
     yield from at_least(options, "channel", width=1, multiple_of=1)
     yield from in_range(options, dropout=(0, 1))
-    if options.width is not None and options.expand is not None:
-        yield Fault(
-            "width",
-            "cannot be set together with ffn.expand",
-            got=f"{options.width} and {options.expand}",
-            fix="Set one of them to null.",
-        )
-    if options.width is not None and options.multiple_of is not None:
-        yield Fault(
-            "multiple_of",
-            "rounds the expanded width, and ffn.width is taken as it is",
-            got=f"{options.multiple_of} and {options.width}",
-            fix="Set one of them to null.",
-        )
+    for name in ("expand", "multiple_of"):
+        width, value = options.width, getattr(options, name)
+        if width is not None and value is not None:
+            rule, got = f"cannot be set together with ffn.{name}", f"{width} and {value}"
+            yield Fault("width", rule, got, fix="Set one of them to null.")
     yield from above(options, expand=0)
 
 
@@ -103,15 +93,15 @@ class Dense(FFN):
     `hidden_channels` maps their outputs to the input of `down`, channel by channel. All projections
     are created with `linear(in, out, bias)`, so the same class is a network for all tokens or, with
     another `linear`, the experts of a mixture.
+
+    scaled: empty, or the activated input projection if each of their channels has a learned factor,
+        1 at the start; the activated ones are also multiplied by sqrt(dim), as products of rows and
+        inputs of length 1 are about dim^-0.5.
     """
 
     inputs: tuple[str, ...] = ()
-    down: Any
-    width: int
-    inner_norm: nn.Module | None
-    scales: Scales | None
-    dropout: float
-    factors: tuple[float, ...] = ()  # of `scales`, one for each input projection
+    gate: Any
+    up: Any
 
     parameter_info: Mapping[str, Statement] = {
         "gate": hidden("width", "dim", values=True),
@@ -124,9 +114,26 @@ class Dense(FFN):
         super().__init_subclass__()
         cls.inputs = tuple(inspect.signature(cls.activated_channels).parameters)[1:]
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        dim: int,
+        width: int,
+        norm: Callable[[int], nn.Module],
+        linear: Callable[[int, int, bool], nn.Module],
+        bias: bool,
+        inner_norm: bool,
+        scaled: str,
+        dropout: float,
+    ):
         super().__init__()
-        self.scales = None  # not a class attribute, which would hide a module
+        for name in self.inputs:
+            self.add_module(name, linear(dim, width, bias))
+        self.down = linear(width, dim, bias)
+        self.width = width
+        self.inner_norm = norm(width) if inner_norm else None
+        self.dropout = dropout
+        self.scales = Scales(len(self.inputs), width) if scaled else None
+        self.factors = tuple(math.sqrt(dim) if name == scaled else 1.0 for name in self.inputs)
 
     @classmethod
     def check(cls, options, context):
@@ -147,20 +154,14 @@ class Dense(FFN):
             fix="Choose norm=rms or norm=layer there, or inner_norm=false.",
         )
 
-    def _add_scales(self, dim: int, activated: str) -> None:
-        """Adds a learned factor for each channel of the input projections, 1 at the start; the
-        activated ones are also multiplied by sqrt(dim), as products of rows and inputs of length 1
-        are about dim^-0.5.
-        """
-        self.scales = Scales(len(self.inputs), self.width)
-        self.factors = tuple(math.sqrt(dim) if name == activated else 1.0 for name in self.inputs)
-
     def activated_channels(self, *projected: Tensor) -> Tensor:
         """Combines the outputs of the input projections: each (..., width) -> (..., width)."""
         raise NotImplementedError
 
     def hidden_channels(self, *projected: Tensor) -> Tensor:
-        """`activated_channels` with the options' scales, norm and dropout."""
+        """`activated_channels` with the options' scales, norm and dropout: each (..., width) ->
+        (..., width).
+        """
         if self.scales is not None:
             projected = tuple(
                 h * (scale * factor)
@@ -198,21 +199,16 @@ class MLP(Dense):
         scales: bool = False,
         dropout: float = 0.0,  # probability, on the activated channels
     ):
-        super().__init__()
         width = hidden_width(dim, width, expand, 4, multiple_of or 1)
-        self.up = linear(dim, width, bias)
-        self.down = linear(width, dim, bias)
-        self.width = width
-        self.inner_norm = norm(width) if inner_norm else None
+        scaled = "up" if scales else ""
+        super().__init__(dim, width, norm, linear, bias, inner_norm, scaled, dropout)
         self.activation = ACTIVATIONS[activation]
-        self.dropout = dropout
-        if scales:
-            self._add_scales(dim, "up")
 
     def activated_channels(self, up):
         return self.activation(up)
 
     def forward(self, x, tokens=UNKNOWN):
+        """x (b, t, dim) -> the output (b, t, dim), and an empty report."""
         return self.down(self.hidden_channels(self.up(x))), {}
 
 
@@ -229,6 +225,7 @@ class GatedProduct(OptionGroup):
     offset: float = 0.0  # added to the half that is not activated
 
     def __call__(self, gate: Tensor, up: Tensor) -> Tensor:
+        """gate and up (..., width) -> (..., width)."""
         if self.activated == "up":
             gate, up = up, gate
         if self.clamp is not None:
@@ -245,15 +242,14 @@ class GatedProduct(OptionGroup):
 SWIGLU = GatedProduct()
 
 
-@FFNS.register(
-    "glu",
-    also_called={
-        "swiglu": {"activation": "silu"},
-        "geglu": {"activation": "gelu"},
-        "reglu": {"activation": "relu"},
-    },
-    similar=("gated",),
-)
+GLU_NAMES = {
+    "swiglu": {"activation": "silu"},
+    "geglu": {"activation": "gelu"},
+    "reglu": {"activation": "relu"},
+}
+
+
+@FFNS.register("glu", also_called=GLU_NAMES, similar=("gated",))
 class GLU(Dense):
     """(act(x G) * x U) D, with three matrices instead of two (Shazeer, 2020, arXiv:2002.05202, eq.
     6).
@@ -292,17 +288,10 @@ class GLU(Dense):
         scales: bool = False,
         dropout: float = 0.0,  # probability, on the gated channels
     ):
-        super().__init__()
         width = hidden_width(dim, width, expand, 8 / 3, multiple_of or 8)
-        self.gate = linear(dim, width, bias)
-        self.up = linear(dim, width, bias)
-        self.down = linear(width, dim, bias)
-        self.width = width
-        self.inner_norm = norm(width) if inner_norm else None
+        scaled = product.activated if scales else ""
+        super().__init__(dim, width, norm, linear, bias, inner_norm, scaled, dropout)
         self.product = product
-        self.dropout = dropout
-        if scales:
-            self._add_scales(dim, product.activated)
 
     @classmethod
     def check(cls, options, context):
@@ -324,6 +313,7 @@ class GLU(Dense):
         return self.product(gate, up)
 
     def forward(self, x, tokens=UNKNOWN):
+        """x (b, t, dim) -> the output (b, t, dim), and an empty report."""
         gate, up = (self.gate(x), self.up(x)) if self.fused_maps is None else self.fused_maps(x)
         return self.down(self.hidden_channels(gate, up)), {}
 

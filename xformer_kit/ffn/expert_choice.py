@@ -52,6 +52,7 @@ class ExpertChoice(LearnedRouter):
         )
 
     def forward(self, x, tokens):
+        """x (b, t, dim) -> routes of ceil(top_k * t / experts) rows per text and expert; report."""
         (b, t, _), real = x.shape, tokens.real
         logits = self.logits(x)  # (b, t, experts)
         scores = logits.softmax(-1)

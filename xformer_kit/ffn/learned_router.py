@@ -1,8 +1,6 @@
 """Base of routers with learned logits."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +9,7 @@ from torch.nn import functional as F
 from xformer_kit.ffn.routes import Router
 from xformer_kit.registry import at_least
 from xformer_kit.tensors import Statement, hidden, vector
+from xformer_kit.tensors.precision import no_autocast
 
 
 class LearnedRouter(Router):
@@ -40,16 +39,11 @@ class LearnedRouter(Router):
         """x (..., dim) -> (..., experts)."""
         dtype = torch.promote_types(x.dtype, torch.float32)
         bias = None if self.bias is None else self.bias.to(dtype)
-        without_autocast: Any = nullcontext()
-        if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
-            without_autocast = torch.autocast(x.device.type, enabled=False)
-        with without_autocast:
+        with no_autocast(x):
             return F.linear(x.to(dtype), self.weight.to(dtype), bias)
 
     def _z_loss(self, logits: Tensor, real: Tensor) -> Tensor:
         return self.z_loss * (logits.logsumexp(-1).square() * real).sum() / real.sum().clamp(min=1)
 
     def extra_repr(self) -> str:
-        return f"{self.weight.shape[1]} -> {self.experts}" + (
-            " + bias" if self.bias is not None else ""
-        )
+        return f"{self.weight.shape[1]} -> {self.experts}, bias={self.bias is not None}"

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.ffn.dense import FFN, FFNS, GLU, MLP, Dense, check_width
+from xformer_kit.ffn.dense import FFN, FFNS, GLU, GLU_NAMES, MLP, Dense, check_width
 from xformer_kit.ffn.grouped import grouped_linear
 from xformer_kit.ffn.router import SoftmaxRouter
 from xformer_kit.ffn.routes import Router, Routes
@@ -21,15 +21,7 @@ EXPERTS = Registry(
     base=Dense,
     group="ffn.expert",
 )
-EXPERTS.register(
-    "glu",
-    also_called={
-        "swiglu": {"activation": "silu"},
-        "geglu": {"activation": "gelu"},
-        "reglu": {"activation": "relu"},
-    },
-    similar=("gated",),
-)(GLU)
+EXPERTS.register("glu", also_called=GLU_NAMES, similar=("gated",))(GLU)
 EXPERTS.register("mlp", also_called=("feed_forward", "dense"))(MLP)
 
 
@@ -54,7 +46,7 @@ class ExpertLinear(nn.Module):
 
     def extra_repr(self) -> str:
         experts, out, into = self.weight.shape
-        return f"{experts} of {into} -> {out}" + (" + bias" if self.bias is not None else "")
+        return f"{experts} of {into} -> {out}, bias={self.bias is not None}"
 
 
 def expert_products(rows: Tensor, weight: Tensor, routes: Routes) -> Tensor:
@@ -70,7 +62,7 @@ def expert_products(rows: Tensor, weight: Tensor, routes: Routes) -> Tensor:
 @FFNS.register(
     "moe",
     also_called=("mixture_of_experts", "experts"),
-    similar=("mixture", "sparse", "switch", "deepseek"),
+    similar=("switch",),
 )
 class MixtureOfExperts(FFN):
     """sum_i g_i expert_i(x) over the few experts i that the router selects for x, with weights g
@@ -148,6 +140,7 @@ class MixtureOfExperts(FFN):
         return options["expert"].component.builds_block_norm(options["expert"])
 
     def forward(self, x, tokens=UNKNOWN):
+        """x (b, t, dim) -> the output (b, t, dim), and the report of the router."""
         routes, report = self.router(x, tokens)
         flat = x.flatten(0, 1)
         rows = flat[routes.token]

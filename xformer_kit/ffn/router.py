@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from xformer_kit.ffn.grouped import Groups
 from xformer_kit.ffn.learned_router import LearnedRouter
-from xformer_kit.ffn.routes import ROUTERS, Report, Routes, count_experts, route_all
+from xformer_kit.ffn.routes import ROUTERS, Routes, count_experts, route_all
 from xformer_kit.registry import (
     Fault,
     OptionGroup,
@@ -23,10 +23,13 @@ from xformer_kit.registry import (
     above,
     alternatives,
     at_least,
+    at_most,
     divisors,
+    format_value,
     independent_check,
 )
 from xformer_kit.tensors import hidden, vector
+from xformer_kit.tensors.report import Report
 
 
 @dataclass(frozen=True)
@@ -123,11 +126,9 @@ class TokenChoice(LearnedRouter):
     @independent_check
     def check_groups(cls, options, context):
         """Faults of groups that do not match the layer's number of experts."""
-        if (moe := context.outer) is None or min(moe.experts, moe.top_k) < 1:
-            return
-        experts, top_k = moe.experts, moe.top_k
-        if top_k > experts:
+        if (moe := context.outer) is None or not 1 <= moe.top_k <= moe.experts:
             return  # a fault of the layer
+        experts, top_k = moe.experts, moe.top_k
         groups, limit = options.groups, options.group_limit
         if experts % groups:
             yield Fault(
@@ -137,12 +138,7 @@ class TokenChoice(LearnedRouter):
                 fix=f"Try {alternatives(divisors(experts))}.",
             )
         elif limit > groups:
-            yield Fault(
-                "group_limit",
-                "must be at most ffn.router.groups",
-                got=f"{limit} and {groups}",
-                fix=f"Try {groups}.",
-            )
+            yield from at_most(options, "(ffn.router.groups)", group_limit=groups)
         elif options.group_score == "top2" and experts == groups:
             yield Fault(
                 "group_score",
@@ -150,12 +146,8 @@ class TokenChoice(LearnedRouter):
                 fix="Try max.",
             )
         elif top_k > limit * experts // groups:
-            yield Fault(
-                "group_limit",
-                f"{limit} of {groups} groups hold {limit * experts // groups} experts, and"
-                f" ffn.top_k is {top_k}",
-                fix="Let a token choose from more groups, or fewer experts.",
-            )
+            rule = f"{limit} of {groups} groups have fewer experts than ffn.top_k={top_k}"
+            yield Fault("group_limit", rule, fix="Choose more groups, or fewer experts.")
 
     @classmethod
     def cannot(cls, options, context):
@@ -163,10 +155,10 @@ class TokenChoice(LearnedRouter):
         groups, limit, score = options.groups, options.group_limit, options.group_score
         if limit == groups:
             rule = "a token may choose from all groups, as ffn.router.group_limit is their number"
-            if groups > 1:
-                yield Unused("groups", rule, got=groups, fix="Set both to 1.")
-            if score != "max":
-                yield Unused("group_score", rule, got=f"'{score}'", fix="Leave it max.")
+            fix = "Leave groups and group_limit 1, and group_score max."
+            for name, value, default in (("groups", groups, 1), ("group_score", score, "max")):
+                if value != default:
+                    yield Unused(name, rule, format_value(value), fix)
         elif score == "max" and top_k <= limit:
             yield Unused(
                 "groups",
@@ -187,8 +179,8 @@ class TokenChoice(LearnedRouter):
                 "capacity",
                 f"from ffn.experts / ffn.top_k = {experts / top_k:g} on, every expert may compute"
                 " all tokens",
-                got=f"{options.capacity:g}",
-                fix=f"Set it to null, or try {min(1.25, 0.8 * experts / top_k):g}.",
+                got=options.capacity,
+                fix="Set it to null.",
             )
 
     @property
@@ -210,9 +202,11 @@ class TokenChoice(LearnedRouter):
 
     def weights(self, scores: Tensor, logits: Tensor) -> Tensor:
         """The weights of the chosen experts, from their scores and logits, (tokens, k) each."""
-        if self.renormalise:
-            scores = scores / (scores.sum(-1, keepdim=True) + torch.finfo(scores.dtype).tiny)
-        return scores * self.scale
+        return (self.log_scores(logits).softmax(-1) if self.renormalise else scores) * self.scale
+
+    def log_scores(self, logits: Tensor) -> Tensor:
+        """The logarithm of the scores of chosen experts, up to a number for each token."""
+        raise NotImplementedError
 
     def choose(self, scores: Tensor, logits: Tensor) -> Tensor:
         """(tokens, experts) each -> (tokens, k): the experts with the highest scores, in descending
@@ -237,6 +231,9 @@ class TokenChoice(LearnedRouter):
         return scores.topk(count).indices
 
     def forward(self, x, tokens):
+        """x (b, t, dim) -> routes of b * t * top_k rows, or of all places under a capacity; and the
+        report.
+        """
         real = tokens.real
         logits = self.logits(x.flatten(0, 1))
         scores = self.scores(logits)
@@ -323,11 +320,11 @@ class SoftmaxRouter(TokenChoice):
     def scores(self, logits):
         return logits.softmax(-1)
 
-    def weights(self, scores, logits):
-        return (logits.softmax(-1) if self.renormalise else scores) * self.scale
+    def log_scores(self, logits):
+        return logits
 
 
-@ROUTERS.register("sigmoid", similar=("deepseek_v3",))
+@ROUTERS.register("sigmoid")
 class SigmoidRouter(TokenChoice):
     """s = sigmoid(logits): the scores of experts are independent (DeepSeek-AI, 2024,
     arXiv:2412.19437, eq. 12 to 15).
@@ -336,9 +333,8 @@ class SigmoidRouter(TokenChoice):
     def scores(self, logits):
         return logits.sigmoid()
 
-    def weights(self, scores, logits):
-        # s_i / sum_j s_j, also if sigmoids are 0 in float32.
-        return (F.logsigmoid(logits).softmax(-1) if self.renormalise else scores) * self.scale
+    def log_scores(self, logits):
+        return F.logsigmoid(logits)  # finite also if sigmoids are 0 in float32
 
     def highest(self, scores, logits, count):
         # Above 17 a sigmoid is 1 in float32; such ties are broken by the logits.

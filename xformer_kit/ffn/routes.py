@@ -1,16 +1,14 @@
 """The contract of a router, and the routes that it returns."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from xformer_kit.ffn.grouped import Groups
-from xformer_kit.registry import Context, Fault, Options, Registry
+from xformer_kit.registry import Registry
+from xformer_kit.tensors.report import Report
 from xformer_kit.tensors.tokens import Tokens
-
-Report = dict[str, Tensor]
 
 
 class Routes(NamedTuple):
@@ -43,11 +41,6 @@ class Router(nn.Module):
     def __init__(self, experts: int):
         super().__init__()
         self.experts = experts
-
-    @classmethod
-    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        """Faults of the router with its block, and options without effect."""
-        yield from ()
 
     @property
     def reports(self) -> bool:

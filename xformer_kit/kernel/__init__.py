@@ -15,22 +15,3 @@ from xformer_kit.kernel.reference import Reference
 from xformer_kit.kernel.sdpa import SDPA
 from xformer_kit.kernel.varlen import Varlen
 from xformer_kit.tensors.tokens import expand_heads, scaled_products
-
-__all__ = [
-    "KERNELS",
-    "SDPA",
-    "ChunkedRecurrence",
-    "Flex",
-    "Kernel",
-    "Recurrence",
-    "Reference",
-    "SDPAOrFlex",
-    "Varlen",
-    "cannot_compute",
-    "cannot_train",
-    "cannot_train_on",
-    "choose",
-    "expand_heads",
-    "scaled_products",
-    "segments",
-]

@@ -3,6 +3,8 @@
 A kernel computes softmax(mask(scores)) v, some also with other weights. Attentions that keep a
 state instead of scores have their own kernels. `reference` computes every composition, so that
 another kernel may reject one without making it impossible.
+
+Shapes: b batch, t queries, s keys, h query heads, kv key and value heads, d head_dim, e v_head_dim.
 """
 
 from collections.abc import Callable
@@ -50,14 +52,18 @@ class Kernel:
         """Returns `context.prepared` for `__call__`. It is called once per forward of a stack, for
         all layers with the same mask and position.
 
-        biased: whether the position has a bias.
+        context: its queries are Tokens of (b, t), its keys of (b, s). heads: h. biased: whether the
+        position has a bias. dtype: of q, k and v.
         """
         return None
 
     def explain(
         self, prepared: Any, queries: int, keys: int, dropout: float
     ) -> "KernelExplanation":
-        """Describes how it runs in training, with the result of `prepare` and a dropout."""
+        """Describes how it runs in training.
+
+        prepared: the result of `prepare`. queries, keys: t and s. dropout: probability.
+        """
         return KernelExplanation()
 
     def __call__(
@@ -73,6 +79,8 @@ class Kernel:
     ) -> Tensor:
         """q (b, h, t, d), k (b, kv, s, d), v (b, kv, s, e) -> (b, h, t, e); h is a multiple of kv.
 
+        context: queries and keys are Tokens of (b, t) and (b, s), or (1, t) and (1, s).
+        scale: factor on q k^T.
         dropout: probability, on the weights; 0 outside training.
         scores: (b, h, t, s), of a position that computes scores; replace q k^T * scale.
         score_fn: computes the weights instead of softmax; the trait `score` describes it.
@@ -85,7 +93,8 @@ class Kernel:
         """Returns what every token reads from the state, (b, h, t, e), and the state after the last
         token, (b, h, d, e).
 
-        state: before the first token. chunk: tokens that may be computed at once.
+        recurrence: q, k (b, h, t, d) and v (b, h, t, e), with their decays. state: before the first
+        token, (b, h, d, e). chunk: tokens that may be computed at once.
         """
         raise NotImplementedError
 
@@ -95,7 +104,7 @@ KERNELS = Registry("kernel", base=Kernel)
 
 @KERNELS.register(
     "auto",
-    similar=("flash", "flash_attention", "fa2", "fa3", "memory_efficient", "xformers", "fastest"),
+    similar=("flash", "flash_attention", "xformers"),
 )
 class Auto(Kernel):
     """The fastest kernel that can compute the composition; `xformer describe` shows which."""
@@ -108,8 +117,7 @@ def cannot_compute(name: str, context: Context) -> str | None:
         if "scores" not in KERNELS[name].computes:
             return f"{attn} keeps no state, whose steps {name} computes"
         return f"{attn} has no scores that {name} could compute"
-    reason: str | None = KERNELS[name].unsupported(context)
-    return reason
+    return KERNELS[name].unsupported(context)
 
 
 def choose(name: str, context: Context) -> str:
@@ -137,6 +145,6 @@ def cannot_train_on(name: str, device: str) -> str | None:
 
 
 def bias(context: AttentionContext, heads: int) -> Tensor:
-    """The position's bias, broadcasting to (b, h, q, k)."""
+    """The position's bias, broadcasting to (b, h, t, s). heads: h."""
     head = torch.arange(heads, device=context.query.slot.device).view(1, -1, 1, 1)
     return context.position.bias(context.query.as_query(), context.key.as_key(), head)

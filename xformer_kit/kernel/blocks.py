@@ -35,8 +35,8 @@ class QueryBlock(NamedTuple):
 def query_blocks(
     context: AttentionContext, heads: int, biased: bool, dtype: torch.dtype, size: int
 ) -> tuple[QueryBlock, ...]:
-    """The blocks of a context whose mask is a band, with `size` queries each. Equal tables are one
-    tensor.
+    """The blocks of a context of (b, t) queries and (b, s) keys whose mask is a band, with `size`
+    queries each. Equal tables are one tensor, (1 or b, 1 or h, queries, keys) of bool or `dtype`.
     """
     left, right = context.mask.band()
     queries, keys = context.query.length, context.key.length
@@ -70,8 +70,8 @@ def query_blocks(
 def attention_table(
     context: AttentionContext, heads: int, biased: bool, dtype: torch.dtype, covered: bool
 ) -> Tensor | None:
-    """The attention mask, or the position's bias with -inf where it is False; None if neither is
-    needed. `covered`: whether `context.mask` allows all pairs.
+    """The attention mask, or the position's bias with -inf where it is False, (1 or b, 1 or h, t,
+    s); None if neither is needed. `covered`: whether `context.mask` allows all pairs.
     """
     visible = context.visible_pairs(heads, covered)
     if not biased:

@@ -4,7 +4,7 @@ from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation
 from xformer_kit.kernel.recurrence import chunks, steps
 
 
-@KERNELS.register("chunked", also_called=("chunkwise",), similar=("recurrent",))
+@KERNELS.register("chunked", also_called=("chunkwise",))
 class ChunkedRecurrence(Kernel):
     """Attentions that keep a state: products of token pairs within a chunk, the state between
     chunks; a single token is one step (Sun et al., 2023, arXiv:2307.08621, section 2.3; Yang et

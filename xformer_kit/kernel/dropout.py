@@ -13,7 +13,6 @@ which take half as long.
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from xformer_kit.kernel.blocks import QueryBlock
+from xformer_kit.tensors.precision import at_least_fp32
 
 # Queries per block. Half of the square at the end of a causal block is masked, so that it is
 # smaller.
@@ -71,15 +71,14 @@ def split_block(block: QueryBlock, parts: dict[int, tuple[Tensor, ...]]) -> Iter
     if count <= size:
         yield block
         return
-    cuts = [*range(0, count, size), count]
-    table = block.table
-    if table is None or table.shape[-2] == 1:
-        tables: Sequence[Tensor | None] = [table] * (len(cuts) - 1)
-    else:
+    table, starts = block.table, range(0, count, size)
+    tables: Sequence[Tensor | None] = [table] * len(starts)
+    if table is not None and table.shape[-2] > 1:
         if id(table) not in parts:
             parts[id(table)] = table.split(size, -2)
         tables = parts[id(table)]
-    for (a, b), table in zip(pairwise(cuts), tables, strict=True):
+    for a, table in zip(starts, tables, strict=True):
+        b = min(a + size, count)
         last = block.last - (count - b if block.causal else 0)
         yield QueryBlock(block.start + a, block.start + b, block.first, last, block.causal, table)
 
@@ -100,11 +99,15 @@ class DropoutAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q, k, v, scale, dropped, blocks, table_index, *tables):
+        """q (b, h, t, d), k (b, kv, s, d), v (b, kv, s, e) -> (b, h, t, e). scale: factor on
+        scores; dropped: of STEPS, see `threshold`; blocks: without tables; table_index: index in
+        `tables` of the table of each block.
+        """
         seed = torch.randint(2**62, (), device="cpu")
         ctx.seed, ctx.dtype = int(seed) if _has_values(seed) else 0, q.dtype
         ctx.scale, ctx.dropped, ctx.blocks, ctx.table_index = scale, dropped, blocks, table_index
         with torch.autocast("cpu", enabled=False):
-            q, k, v = (_to_fp32(x) for x in (q, k, v))
+            q, k, v = (at_least_fp32(x).contiguous() for x in (q, k, v))  # for faster products
             q = q.unflatten(1, (k.shape[1], -1))  # (b, h, t, d) -> (b, kv, group, t, d)
             row_max, total = q.new_empty(2, *q.shape[:4], 1)
             flat_out = q.new_empty(q.shape[0], q.shape[1] * q.shape[2], q.shape[3], v.shape[-1])
@@ -125,6 +128,7 @@ class DropoutAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad):
+        """grad (b, h, t, e) -> gradients of q, k, v and of the tables that need one."""
         q, k, v, out, row_max, total, *tables = ctx.saved_tensors
         with torch.autocast("cpu", enabled=False):
             grad, out = (x.to(out.dtype).unflatten(1, q.shape[1:3]) for x in (grad, out))
@@ -202,11 +206,8 @@ class Workspace:
 
     def _largest(self) -> Sequence[int]:
         """The index of the largest block of each table."""
-        found: dict[int, int] = {}
-        for index, table in enumerate(self.table_index):
-            if table not in found or self.head_sizes[index] > self.head_sizes[found[table]]:
-                found[table] = index
-        return list(found.values())
+        by_size = sorted(range(len(self.blocks)), key=self.head_sizes.__getitem__)
+        return list({self.table_index[index]: index for index in by_size}.values())
 
     def scores(self, scaled: Tensor, k: Tensor, piece: Piece) -> Tensor:
         """The masked scores times BITS, (kv, group * queries, keys). The row of a query without
@@ -278,11 +279,6 @@ class Workspace:
 def _has_values(x: Tensor) -> bool:
     """Whether it is not one of torch's fake tensors, which only measure memory."""
     return not hasattr(x, "fake_mode")
-
-
-def _to_fp32(x: Tensor) -> Tensor:
-    """In at least fp32, and contiguous, which makes products faster."""
-    return (x if x.dtype == torch.float64 else x.float()).contiguous()
 
 
 def _keys(x: Tensor, piece: Piece) -> Tensor:

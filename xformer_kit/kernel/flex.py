@@ -118,7 +118,7 @@ def is_plain(context: AttentionContext) -> bool:
 
 
 def mask_function(context: AttentionContext) -> MaskFunction:
-    """Returns the function of mask, padding and documents."""
+    """Returns the function of mask, padding and documents; its arguments and result are scalars."""
     mask, query, key = context.mask, context.query, context.key
     compare_documents = query.document is not None and key.document is not None
 
@@ -135,7 +135,9 @@ def mask_function(context: AttentionContext) -> MaskFunction:
 
 
 def score_mod(context: AttentionContext, score_fn: Any) -> Callable[..., Tensor]:
-    """Returns FlexAttention's score_mod: adds the position's bias, applies `score_fn.before`."""
+    """Returns FlexAttention's score_mod: adds the position's bias, applies `score_fn.before`. Its
+    arguments and result are scalars.
+    """
     position, query, key = context.position, context.query, context.key
     biased = context.prepared.biased
 
@@ -170,7 +172,9 @@ def _block_mask(
     keys: int,
     device: str,
 ) -> Any:
-    """Creates a BlockMask; compiled on CUDA, so that no tensor of all pairs is built."""
+    """Creates a BlockMask of (rows, heads, queries, keys), None for 1; compiled on CUDA, so that no
+    tensor of all pairs is built.
+    """
     from torch.nn.attention.flex_attention import create_block_mask
 
     create = torch.compile(create_block_mask) if device.startswith("cuda") else create_block_mask
@@ -197,8 +201,7 @@ def _outside_a_graph(device: str) -> Callable[..., Any]:
     from torch.nn.attention import flex_attention as module
 
     if device != "cpu":
-        compiled: Any = torch.compile(module.flex_attention)
-        return compiled
+        return torch.compile(module.flex_attention)
 
     def step_by_step(*args: Any, **options: Any) -> Any:
         # Without the patch torch would first compile each function for a gradient, which does not

@@ -106,9 +106,9 @@ def chunks(r: Recurrence, state: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _inverse(system: Tensor) -> Tensor:
-    """The inverse of I + the part of `system` (..., c, c) below its diagonal: recursively by
-    halves, small ones by substitution. On a CPU twice as fast, forward and backward, as torch's
-    substitution.
+    """The inverse (..., c, c) of I + the part of `system` (..., c, c) below its diagonal:
+    recursively by halves, small ones by substitution. On a CPU twice as fast, forward and backward,
+    as torch's substitution.
     """
     size = system.shape[-1]
     if size <= 16:
@@ -121,7 +121,9 @@ def _inverse(system: Tensor) -> Tensor:
 
 
 def _accumulate(added: Tensor, keep: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
-    """The states before each chunk (b, h, n, d, e) and after the last, from what chunks add."""
+    """added (b, h, n, d, e), what chunks add, keep (b, h, n) and state (b, h, d, e) -> the states
+    before each chunk (b, h, n, d, e) and after the last, (b, h, d, e).
+    """
     if keep is None:
         sums = torch.cat([state[:, :, None], added], 2).cumsum(2)
         return sums[:, :, :-1], sums[:, :, -1]
@@ -135,8 +137,9 @@ def _accumulate(added: Tensor, keep: Tensor | None, state: Tensor) -> tuple[Tens
 def _accumulate_delta(
     keys: Tensor, written: Tensor, erased: Tensor, keep: Tensor | None, state: Tensor
 ):
-    """The same under the delta rule; also returns what each token writes, its value minus the value
-    that it replaces.
+    """The same under the delta rule, from keys (b, h, n, d, c), written (b, h, n, c, e) and erased
+    (b, h, n, c, d); also returns what each token writes, its value minus the value that it
+    replaces, (b, h, n, c, e).
     """
     # b h products at once
     rows, shape = [x.flatten(0, 1).unbind(1) for x in (keys, written, erased)], written.shape[:2]

@@ -1,11 +1,14 @@
 """The reference kernel: attention as in its equations. Tests compare every other kernel with it."""
 
+from functools import partial
+
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation, bias
 from xformer_kit.kernel.recurrence import steps
-from xformer_kit.tensors.tokens import expand_heads, scaled_products
+from xformer_kit.tensors.tokens import expand_heads, masked_weights, scaled_products
 
 
 @KERNELS.register("reference", also_called=("eager", "math", "naive"))
@@ -36,8 +39,8 @@ class Reference(Kernel):
         return steps(recurrence, state)
 
     def weights(self, q, k, context, scale, dropout=0.0, scores=None, score_fn=None) -> Tensor:
-        """The attention weights (b, h, t, s). With softmax every row sums to 1, or to 0 if it has
-        no visible keys.
+        """q (b, h, t, d), k (b, kv, s, d) -> the attention weights (b, h, t, s). With softmax every
+        row sums to 1, or to 0 if it has no visible keys. Other arguments are those of a call.
         """
         seen, added = context.prepared
         if scores is None:
@@ -46,13 +49,6 @@ class Reference(Kernel):
             scores = scores + added
         if score_fn is not None:
             weights = score_fn(scores, seen)
-        elif seen is None:
-            weights = scores.softmax(-1)
         else:
-            # A row without visible keys is not masked, so that its softmax is finite; then it is
-            # set to zero.
-            empty = ~seen.any(-1, keepdim=True)
-            weights = (
-                scores.masked_fill(~(seen | empty), -float("inf")).softmax(-1).masked_fill(empty, 0)
-            )
+            weights = masked_weights(scores, seen, partial(torch.softmax, dim=-1))
         return F.dropout(weights, dropout) if dropout else weights

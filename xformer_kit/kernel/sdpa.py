@@ -24,7 +24,7 @@ class SDPACall(NamedTuple):
     """How torch's function is called.
 
     causal: with its own causal mask.
-    dense: with this mask or bias.
+    dense: with this mask or bias, (1 or b, 1 or h, t, s).
     newest: with only this many newest keys, because no query attends to older ones.
     blocks: once for each of these blocks of queries.
     """
@@ -35,7 +35,7 @@ class SDPACall(NamedTuple):
     blocks: tuple[QueryBlock, ...] = ()
 
 
-@KERNELS.register("sdpa", similar=("torch",))
+@KERNELS.register("sdpa")
 class SDPA(Kernel):
     """softmax(mask(q k^T * scale + bias)) v, fused. A causal or full mask needs no tensor, a window
     is computed by blocks of queries with only the keys of their window, and any other mask is one
@@ -135,7 +135,7 @@ class SDPA(Kernel):
             )
             for q, k, v, block in parts
         ]
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2)
+        return torch.cat(outputs, 2)
 
 
 def not_softmax(context: Context, kernel: str) -> str | None:
@@ -172,8 +172,8 @@ def is_unfused(request: SDPACall) -> bool:
 
 
 def unpadded(context: AttentionContext) -> Tokens:
-    """The context's keys, without `real` if it has no effect on real tokens: if no token attends to
-    a later one and all padding is at the end of the rows.
+    """The context's keys (b, s), without `real` if it has no effect on real tokens: if no token
+    attends to a later one and all padding is at the end of the rows.
 
     This reads values, and is therefore done only on a CPU, without a synchronisation.
     """

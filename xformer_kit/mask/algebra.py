@@ -84,16 +84,10 @@ class PerHead(CompositeMask):
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        if options.groups is None:
-            return
-        if len(options.groups) != len(options.of):
-            yield Fault(
-                "groups",
-                f"must have a number for each of the {len(options.of)} masks",
-                got=list(options.groups),
-            )
-        elif min(options.groups, default=1) < 1:
-            yield Fault("groups", "must be at least 1 for each mask", got=list(options.groups))
+        groups, count = options.groups, len(options.of)
+        if groups is not None and (len(groups) != count or min(groups, default=1) < 1):
+            rule = f"must have a number of at least 1 for each of the {count} masks"
+            yield Fault("groups", rule, got=list(groups))
 
     @classmethod
     def cannot(cls, options, context):

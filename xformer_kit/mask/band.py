@@ -34,9 +34,7 @@ class Causal(Mask):
         return INF, 0
 
 
-@MASKS.register(
-    "sliding_window", also_called=("swa", "sliding", "window"), similar=("local", "banded")
-)
+@MASKS.register("sliding_window", also_called=("swa", "sliding", "window"), similar=("local",))
 @dataclass(frozen=True)
 class SlidingWindow(Mask):
     """Each token attends to itself and the `window - 1` tokens before it, or on each side of it
@@ -59,7 +57,7 @@ class SlidingWindow(Mask):
         return self.window - 1, 0 if self.causal else self.window - 1
 
 
-@MASKS.register("prefix", also_called=("prefix_lm", "prefix_causal"), similar=("non_causal",))
+@MASKS.register("prefix", also_called=("prefix_lm", "prefix_causal"))
 @dataclass(frozen=True)
 class Prefix(Mask):
     """Each token attends to itself, all tokens before it, and the whole prefix (Raffel et al.,

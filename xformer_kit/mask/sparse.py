@@ -72,9 +72,7 @@ class ChunkedMask(Sparse):
         return number
 
 
-@MASKS.register(
-    "global_tokens", also_called=("global", "global_attention"), similar=("longformer",)
-)
+@MASKS.register("global_tokens", also_called=("global", "global_attention"))
 @dataclass(frozen=True)
 class GlobalTokens(Sparse):
     """The first `count` tokens of a text attend to all tokens and all tokens attend to them

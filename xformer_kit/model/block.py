@@ -1,6 +1,7 @@
 """A transformer block: sublayers, with a residual placement around each group of them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -96,17 +97,14 @@ class Block(nn.Module):
         return {name: getattr(self, name) for name in self.attention_names}
 
 
+@dataclass(eq=False)
 class SublayerCall(Sublayer):
-    """A sublayer in one call of its block: a function of its input (b, t, dim) only.
+    """A sublayer in one call of its block: a function of its input (b, t, dim) only."""
 
-    report: of the block; gets the report of a feed-forward network.
-    """
-
-    def __init__(self, block: Block, name: str, layer: BlockInput, report: Report):
-        self.block = block
-        self.name = name
-        self.layer = layer
-        self.report = report
+    block: Block
+    name: str
+    layer: BlockInput
+    report: Report  # of the block; gets the report of a feed-forward network
 
     def __call__(self, x: Tensor) -> Tensor:
         """The output. `wrap` of each extra may change the input and the output."""

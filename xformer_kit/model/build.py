@@ -1,5 +1,6 @@
 """Builds the modules of a plan. The other files of model/ do not use registries."""
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
-from xformer_kit.plan import BlockPlan, HeadPlan, ModelPlan, Node, StackPlan, model_plan
+from xformer_kit.plan import BlockPlan, ModelPlan, Node, StackPlan, model_plan
 from xformer_kit.position import POSITIONS, Position
 from xformer_kit.registry import config_error
 
@@ -33,36 +34,37 @@ def build_model(config: Node, vocab_size: int, source_vocab_size: int | None = N
     """
     plan = model_plan(config)
     source_size, two_stacks = source_vocab_size or vocab_size, len(plan.stacks) > 1
-    if two_stacks and plan.embedding.shared and source_size != vocab_size:
+    options, shared = plan.options, plan.options["share_embeddings"]
+    if two_stacks and shared and source_size != vocab_size:
         raise config_error(
             "model.share_embeddings",
             "needs one vocabulary",
             got=f"{vocab_size} tokens of the target and {source_size} of the source",
             fix="Set model.share_embeddings=false, or tokenizer.shared=true.",
         )
-    channels, multiple = plan.embedding.dim, plan.embedding.vocab_multiple
+    channels, multiple = plan.output.embed_dim, options["vocab_multiple"]
     rows, source_rows = (-(-size // multiple) * multiple for size in (vocab_size, source_size))
-    types = plan.embedding.token_types
+    types, scale = options["token_types"], options["embed_scale"]
     embed = _embedding(rows, channels)
     source_embed = None
     stack_rows = {stack.name: rows for stack in plan.stacks}
-    if two_stacks and not plan.embedding.shared:
+    if two_stacks and not shared:
         source_embed = _embedding(source_rows, channels)
         stack_rows["encoder"] = source_rows
     model = Model(
-        plan.dim,
+        plan.output.dim,
         vocab_size,
         source_size,
         embed,
         source_embed,
         _embedding(types, channels) if types else None,
         {stack.name: _stack(plan, stack, stack_rows[stack.name]) for stack in plan.stacks},
-        partial(_head, plan.head, plan.dim, vocab_size, rows),
-        plan.embedding.scale,
-        plan.embedding.dropout,
+        partial(_head, plan, vocab_size, rows),
+        math.sqrt(channels) if scale == "sqrt_dim" else float(scale),
+        options["dropout"],
     )
     if not model.embed.weight.is_meta:
-        init = INITS.create(plan.init, dim=plan.dim, stacks=plan.depths)
+        init = INITS.create(plan.init, dim=plan.output.dim, stacks=plan.depths)
         initialise(model, plan.seed, init)
         model.constrain()
     if (lora := config.get("lora") or {}).get("rank"):
@@ -74,16 +76,20 @@ def _embedding(rows: int, channels: int) -> nn.Embedding:
     return nn.Embedding(rows, channels, _weight=torch.empty(rows, channels))
 
 
-def _head(plan: HeadPlan, dim: int, vocab_size: int, rows: int, embed: nn.Embedding) -> Head:
+def _head(plan: ModelPlan, vocab_size: int, rows: int, embed: nn.Embedding) -> Head:
+    options, dim = plan.options, plan.output.dim
+    tied = options["tie_embeddings"]
+    read = plan.output.embed_dim if tied else dim  # channels that are mapped to logits
     transform: nn.Module | None = None
-    if plan.transform:
-        transform = Transform(dim, plan.dim, partial(_norm, plan.norm, plan.dim))
-    elif plan.dim != dim:
-        transform = nn.Linear(dim, plan.dim, bias=False)
-    options = vocab_size, plan.bias, transform, LogitScaling(plan.scale, plan.softcap)
-    if plan.tied:
-        return TiedHead(embed, *options)
-    return Head(nn.Parameter(torch.empty(rows, dim)), *options)
+    if options["head_transform"]:
+        transform = Transform(dim, read, partial(_norm, plan.output.base.nodes["norm"], read))
+    elif read != dim:
+        transform = nn.Linear(dim, read, bias=False)
+    scaling = LogitScaling(options["logit_scale"], options["logit_softcap"])
+    arguments = vocab_size, options["head_bias"], transform, scaling
+    if tied:
+        return TiedHead(embed, *arguments)
+    return Head(nn.Parameter(torch.empty(rows, dim)), *arguments)
 
 
 def _stack(model: ModelPlan, plan: StackPlan, vocab_size: int) -> Stack:

@@ -2,47 +2,34 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from xformer_kit.registry import config_error
 from xformer_kit.tensors.cache import Cache, KeyValueCache, WindowCache
-from xformer_kit.tensors.tokens import Tokens, order_without_gaps
+from xformer_kit.tensors.tokens import AttentionContext, Tokens, order_without_gaps
 
 
+@dataclass(eq=False)
 class GenerationCache:
     """What a stack keeps between calls in generation: the tokens so far, one cache for each
     attention of each layer, and the caches of the extras.
-
-    caches: for each layer, name -> cache.
-    cross_caches: for each layer, the names of the caches of the source's keys and values.
-    extra: name of an extra -> its caches by name.
-    rows: number of sequences. max_len: tokens for which it has room. source_len: tokens of the
-    source.
     """
 
-    def __init__(
-        self,
-        caches: Sequence[dict[str, Cache]],
-        cross_caches: Sequence[Sequence[str]],
-        extra: Mapping[str, dict[str, Cache]],
-        rows: int,
-        max_len: int,
-        source_len: int,
-    ):
-        self.caches = caches
-        self.cross_caches = cross_caches
-        self.extra = extra
-        self.rows = rows
-        self.max_len = max_len
-        self.source_len = source_len
-        self.tokens: Tokens | None = None
-        # newest tokens that are in no cache, because the cached keys were invalid at their length
-        self.uncached = 0
-        self.window_left: int | None = None  # cached tokens before a new one; None: all
-        self.padded_later = False  # whether a call after the first has given padding
+    caches: Sequence[dict[str, Cache]]  # for each layer, name -> cache
+    # for each layer, the names of the caches of the source's keys and values
+    cross_caches: Sequence[Sequence[str]]
+    extra: Mapping[str, dict[str, Cache]]  # name of an extra -> its caches by name
+    rows: int  # number of sequences
+    max_len: int  # tokens for which it has room
+    source_len: int  # tokens of the source
+    tokens: Tokens | None = None
+    # newest tokens that are in no cache, because the cached keys were invalid at their length
+    uncached: int = 0
+    window_left: int | None = None  # cached tokens before a new one; None: all
+    padded_later: bool = False  # whether a call after the first has given padding
 
     def use_windows(self, window_left: int) -> bool:
         """Replaces each cache of the stack's own tokens by a WindowCache of `window_left` tokens,
@@ -64,12 +51,11 @@ class GenerationCache:
         hold.
         """
         rows, new = ids.shape
-        for field, rule, expected, got in (
-            ("ids", "must have the rows of the cache", self.rows, rows),
-            ("source", "must have the cache's source_length", self.source_len, source_len),
-        ):
-            if got != expected:
-                raise config_error(field, rule, got=f"{got} and {expected}")
+        if rows != self.rows:
+            raise config_error("ids", "must have the rows of the cache", f"{rows} and {self.rows}")
+        if source_len != self.source_len:
+            rule, got = "must have the cache's source_length", f"{source_len} and {self.source_len}"
+            raise config_error("source", rule, got)
         if self.length + new > self.max_len:
             raise config_error(
                 "cache",
@@ -183,18 +169,16 @@ def _check_order(
         prefix = group.mask.sees_prefix and new.prefix is not None
         if not (group.mask.sees_future or prefix) or not _attends(group, past, new):
             continue
+        path, rule = "prefix", "must be given in one call"
+        fix = "Give the whole prefix in the first call, and later tokens with prefix False."
         if group.mask.sees_future:
-            raise config_error(
-                "cache",
-                f"a mask sees the future, so the {past.length} tokens in the cache would have"
-                f" attended to the {new.length} new ones",
-                fix="Give all tokens in one call, or build the model with mask=causal.",
-            )
+            path, rule = "cache", "a mask sees the future"
+            fix = "Give all tokens in one call, or build the model with mask=causal."
         raise config_error(
-            "prefix",
-            f"must be given in one call: the {past.length} tokens in the cache would have attended"
-            f" to those of the {new.length} new ones that belong to it",
-            fix="Give the whole prefix in the first call, and later tokens with prefix False.",
+            path,
+            f"{rule}: the {past.length} tokens in the cache would have attended to the {new.length}"
+            " new ones",
+            fix=fix,
         )
 
 
@@ -206,12 +190,9 @@ def _attends(group: Any, past: Tokens, new: Tokens) -> bool:
         tokens = tokens._replace(slot=order.argsort(-1))
     if tokens.document is not None:
         tokens = tokens._replace(document=tokens.document_runs())
-    query = tokens.map(lambda field: field[:, : past.length]).as_query()
-    key = tokens.map(lambda field: field[:, past.length :]).as_key()
-    head = torch.arange(group.heads, device=new.slot.device).view(1, -1, 1, 1)
-    allowed = group.mask.allows(query, key, head)
+    context = AttentionContext(tokens, tokens, group.mask, None)
+    context = context.narrow(slice(past.length), slice(past.length, None))
+    allowed: Any = context.visible_pairs(group.heads, covered=False)
     if tokens.real is not None:
-        allowed = allowed & query.real & key.real
-    if tokens.document is not None:
-        allowed = allowed & (query.document == key.document)
+        allowed = allowed & context.query.as_query().real
     return bool(allowed.any())

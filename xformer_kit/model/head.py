@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.model.loss import cross_entropies, cross_entropy
+from xformer_kit.model.loss import cross_entropy
 from xformer_kit.tensors.fused_projections import FusedProjections, fused_projection
 
 
@@ -113,9 +113,7 @@ class Head(nn.Module):
         if factor != 1.0:  # scales fewer numbers than the logits
             hidden, bias = hidden * factor, None if bias is None else bias * factor
         terms = {"label_smoothing": label_smoothing, "z_loss": z_loss, "softcap": softcap}
-        if scale is not None:
-            return cross_entropies(hidden, weight, target, scale, bias, self.vocab_size, **terms)
-        return cross_entropy(hidden, weight, target, bias, self.vocab_size, **terms)
+        return cross_entropy(hidden, weight, target, bias, self.vocab_size, scale, **terms)
 
     def _vocab_rows(self) -> tuple[Tensor, Tensor | None]:
         """Weight and bias without the rows after the vocabulary."""

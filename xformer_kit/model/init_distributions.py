@@ -79,7 +79,7 @@ class Init:
 INITS = Registry("init", caller_arguments=("dim", "stacks"), base=Init)
 
 
-@INITS.register("gpt2", also_called=("gpt",), similar=("normal", "trunc_normal"))
+@INITS.register("gpt2", also_called=("gpt",), similar=("normal",))
 class GPT2(Init):
     """N(0, std^2) for every matrix, whatever its shape (Radford et al., 2019, and the released
     GPT-2).
@@ -107,7 +107,7 @@ class GPT2(Init):
         return 0.0 if self.zero_output and matrix.writes else super().std(matrix)
 
 
-@INITS.register("llama", similar=("llama_depth", "olmo", "torchtitan"))
+@INITS.register("llama")
 class Llama(Init):
     """N(0, std^2), divided by sqrt(2 L) for matrices that write to the residual stream and for the
     matrix `up` of a gated network; N(0, 1 / dim) for an untied head, N(0, 1) for embeddings
@@ -174,7 +174,7 @@ class LeCun(ByShape):
         return inputs**-0.5
 
 
-@INITS.register("xavier", also_called=("glorot",), similar=("xavier_normal",))
+@INITS.register("xavier", also_called=("glorot",))
 class Xavier(ByShape):
     """N(0, 2 / (inputs + outputs)): keeps the variance on average, forward and backward (Glorot and
     Bengio, 2010, eq. 16).

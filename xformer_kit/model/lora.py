@@ -25,19 +25,32 @@ DEFAULT_MAPS = ("q", "v")  # as in section 4.2
 
 
 class Adapter(nn.Module):
-    """Base of linear maps with an adapter. The saved parameter `weight` is W; the attribute
-    `weight` is W + (alpha / rank) B A, for modules that read it and do not call the map.
+    """Base of linear maps with an adapter, which share the parameters of `base`. The saved
+    parameter `weight` is W; the attribute `weight` is W + (alpha / rank) B A, for modules that read
+    it and do not call the map.
     """
 
     lora_a: nn.Parameter
     lora_b: nn.Parameter
 
-    def _adapt(self, base: Any, rank: int, alpha: float, dropout: float) -> None:
-        """Shares the parameters of `base` and adds an adapter."""
+    def plain(self) -> nn.Module:
+        """Returns a map of the same shape without an adapter, on the meta device."""
+        raise NotImplementedError
+
+    def merged(self) -> nn.Module:
+        """Returns a map without an adapter, with the sum of the weights."""
+        plain = self.plain()
+        plain.weight = nn.Parameter(self.weight.detach())
+        plain.bias = self.bias
+        return plain.train(self.training)
+
+    def __init__(self, base: Any, rank: int, alpha: float, dropout: float):
         nn.Module.__init__(self)
         self.register_parameter("weight", base.weight)
         self.register_parameter("bias", base.bias)
         *groups, out, into = base.weight.shape
+        self.in_features = into
+        self.out_features = out
         like: Any = {"device": base.weight.device, "dtype": base.weight.dtype}
         self.lora_a = nn.Parameter(torch.empty(*groups, rank, into, **like))
         self.lora_b = nn.Parameter(torch.zeros(*groups, out, rank, **like))
@@ -59,32 +72,18 @@ class Adapter(nn.Module):
 class LoRALinear(Adapter, nn.Linear):  # type: ignore[override]
     """A linear map with an adapter."""
 
-    def __init__(self, base: nn.Linear, rank: int, alpha: float, dropout: float):
-        self._adapt(base, rank, alpha, dropout)
-        self.in_features = base.in_features
-        self.out_features = base.out_features
-
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in) -> (..., out)."""
         dropped = F.dropout(x, self.dropout, self.training)
         low = F.linear(F.linear(dropped, self.lora_a), self.lora_b)
         return F.linear(x, self._base_weight, self.bias) + self.scale * low
 
-    def merged(self) -> nn.Linear:
-        """Returns a plain linear map with the sum of the weights."""
-        plain = nn.Linear(1, 1, bias=self.bias is not None, device="meta")
-        plain.in_features = self.in_features
-        plain.out_features = self.out_features
-        plain.weight = nn.Parameter(self.weight.detach())
-        plain.bias = self.bias
-        return plain.train(self.training)
+    def plain(self):
+        return nn.Linear(self.in_features, self.out_features, self.bias is not None, "meta")
 
 
 class LoRAExperts(Adapter, ExpertLinear):  # type: ignore[misc]
     """The linear maps of experts, with an adapter for each of them."""
-
-    def __init__(self, base: ExpertLinear, rank: int, alpha: float, dropout: float):
-        self._adapt(base, rank, alpha, dropout)
 
     def forward(self, rows: Tensor, routes: Routes) -> Tensor:
         """(rows, in) -> (rows, out), sorted by expert."""
@@ -96,13 +95,9 @@ class LoRAExperts(Adapter, ExpertLinear):  # type: ignore[misc]
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, rank {self.lora_a.shape[1]}"
 
-    def merged(self) -> ExpertLinear:
-        """Returns plain maps with the sums of the weights."""
+    def plain(self):
         with torch.device("meta"):
-            plain = ExpertLinear(1, 1, 1, bias=self.bias is not None)
-        plain.weight = nn.Parameter(self.weight.detach())
-        plain.bias = self.bias
-        return plain.train(self.training)
+            return ExpertLinear(1, 1, 1, self.bias is not None)
 
 
 KINDS: dict[type[nn.Module], Any] = {nn.Linear: LoRALinear, ExpertLinear: LoRAExperts}
@@ -125,20 +120,15 @@ def selects(word: str, path: str) -> bool:
     return fnmatchcase(path if "." in word else path.rpartition(".")[2], word)
 
 
-def unreached_layers(
-    paths: Collection[str], words: Collection[str]
-) -> Iterator[tuple[str, list[str]]]:
-    """Yields (path, names of its maps) of each layer with linear maps none of which is selected,
-    such as decoder.3.
-    """
-    layers: dict[str, list[str]] = {}
+def unreached_layers(paths: Collection[str], words: Collection[str]) -> list[str]:
+    """The layers with linear maps none of which is selected, such as decoder.3."""
+    reached: dict[str, bool] = {}
     for path in paths:
         stack, number, *_ = path.split(".")
         if number.isdigit():
-            layers.setdefault(f"{stack}.{number}", []).append(path)
-    for layer, maps in layers.items():
-        if not any(selects(word, path) for word in words for path in maps):
-            yield layer, list(dict.fromkeys(path.rpartition(".")[2] for path in maps))
+            found = any(selects(word, path) for word in words)
+            reached[f"{stack}.{number}"] = reached.get(f"{stack}.{number}", False) or found
+    return [layer for layer, found in reached.items() if not found]
 
 
 @torch.no_grad()

@@ -39,11 +39,12 @@ def cross_entropy(
     target: Tensor,
     bias: Tensor | None = None,
     vocab_size: int | None = None,
+    scale: Tensor | None = None,
     *,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     softcap: float | None = None,
-) -> Tensor:
+) -> Any:
     """Sum over targets >= 0 of -log softmax(hidden W^T + b)[target], in nats: a scalar of fp32
     (float64 of float64).
 
@@ -56,59 +57,32 @@ def cross_entropy(
     Rows of weight and bias from `vocab_size` on are not used, and their gradient is zero. It is not
     twice differentiable: a double backward raises RuntimeError. A target outside the vocabulary
     raises torch's index error.
-    """
-    return _summed_loss(
-        hidden, weight, target, None, bias, vocab_size, Terms(label_smoothing, z_loss, softcap)
-    )[0]
 
-
-def cross_entropies(
-    hidden: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    scale: Tensor,
-    bias: Tensor | None = None,
-    vocab_size: int | None = None,
-    **terms: Any,
-) -> tuple[Tensor, Tensor]:
-    """Returns the sum of scale[i] times the cross-entropy of stream i, and the n cross-entropies,
-    (n,), without gradient, for n streams: hidden (n, ..., dim) and target (n, ...).
-
+    With scale (n,), hidden (n, ..., dim) and target (n, ...) are n streams: returns the sum of
+    scale[i] times the cross-entropy of stream i, and the n cross-entropies, (n,), without gradient.
     The chunks of all streams are computed one after another and add to one gradient of the weight,
-    so that n streams need no more logits at once than one. Other arguments, with `terms`, are as in
-    `cross_entropy`.
+    so that n streams need no more logits at once than one.
     """
-    token_scale = scale.repeat_interleave(target[0].numel())
-    total, losses = _summed_loss(
-        hidden, weight, target, token_scale, bias, vocab_size, Terms(**terms)
-    )
-    return total, losses.detach().view(len(scale), -1).sum(-1)
-
-
-def _summed_loss(
-    hidden: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    scale: Tensor | None,
-    bias: Tensor | None,
-    vocab_size: int | None,
-    terms: "Terms",
-) -> tuple[Tensor, Tensor]:
-    """The summed loss, and with a scale (tokens,) the losses (tokens,) without it."""
+    count, vocab = target[0].numel(), len(weight) if vocab_size is None else vocab_size
     hidden, target = hidden.flatten(0, -2), target.flatten()
-    vocab = len(weight) if vocab_size is None else vocab_size
+    token_scale = None if scale is None else scale.repeat_interleave(count)
+    terms = Terms(label_smoothing, z_loss, softcap)
     limit = (
         MAX_UNCHUNKED_CPU
         if hidden.device.type == "cpu" and vocab >= MIN_VOCAB_CPU
         else MAX_UNCHUNKED
     )
     if len(target) * vocab <= limit:
-        return _unchunked_loss(hidden, weight, target, scale, bias, vocab, terms)
-    needs_grad = tuple(
-        torch.is_grad_enabled() and p is not None and p.requires_grad
-        for p in (hidden, weight, bias)
-    )
-    return _ChunkedLoss.apply(hidden, weight, bias, target, scale, vocab, needs_grad, terms)
+        total, losses = _unchunked_loss(hidden, weight, target, token_scale, bias, vocab, terms)
+    else:
+        needs_grad = tuple(
+            torch.is_grad_enabled() and p is not None and p.requires_grad
+            for p in (hidden, weight, bias)
+        )
+        total, losses = _ChunkedLoss.apply(
+            hidden, weight, bias, target, token_scale, vocab, needs_grad, terms
+        )
+    return total if scale is None else (total, losses.detach().view(len(scale), -1).sum(-1))
 
 
 _estimated_device: str | None = None  # of `first_chunks`
@@ -125,13 +99,6 @@ def first_chunks(device: str) -> Iterator[None]:
         yield
     finally:
         _estimated_device = None
-
-
-def _chunk_tokens(device: str, vocab: int) -> int:
-    """Tokens of a chunk on this type of device."""
-    if device == "cpu":
-        return max(1, CHUNK // vocab)
-    return max(MIN_TOKENS_GPU, CHUNK_GPU // vocab)
 
 
 class Terms(NamedTuple):
@@ -182,6 +149,9 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, hidden, weight, bias, target, scale, vocab, needs_grad, terms):
+        """Arguments and results of `_chunked_loss`, without the gradients: the summed loss, a
+        scalar, and the loss of each target, (tokens,), or None.
+        """
         loss, losses, gradients = _chunked_loss(
             hidden, weight, bias, target, scale, vocab, needs_grad, terms
         )
@@ -228,7 +198,8 @@ def _chunked_loss(
     with torch.autocast(hidden.device.type, enabled=False):
         x, w = hidden.to(compute), weight[:vocab].to(compute)
         b = None if bias is None else bias[:vocab].to(exact)
-        size = _chunk_tokens(_estimated_device or hidden.device.type, vocab)
+        on_cpu = (_estimated_device or hidden.device.type) == "cpu"
+        size = max(1, CHUNK // vocab) if on_cpu else max(MIN_TOKENS_GPU, CHUNK_GPU // vocab)
         end = min(tokens, FIRST_CHUNKS * size) if _estimated_device else tokens
         for start in range(0, end, size):
             rows = slice(start, start + size)

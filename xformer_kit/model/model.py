@@ -24,7 +24,7 @@ from xformer_kit.tensors import (
     vector,
 )
 from xformer_kit.tensors.report import Report, add, by_owner, figures
-from xformer_kit.tensors.tokens import Tokens, checked_ids, table_rows
+from xformer_kit.tensors.tokens import Tokens, checked_ids, number_outside, table_rows
 
 
 class Encoded(NamedTuple):
@@ -294,9 +294,8 @@ class Model(nn.Module):
             source = Tokens(ids=checked_ids("source", source, source_real=real), real=real)
             self._check_ids("source", source.ids, self.source_vocab_size)  # type: ignore[arg-type]
         elif real is not None:
-            read = "and there is none" if source is None else "which is already encoded"
-            fix = "Leave it out." if source is None else "Encode Tokens(ids=source, real=...)."
-            raise config_error("source_real", f"marks the padding of source, {read}", fix=fix)
+            rule = "marks the padding of a source that is given as ids, and there is none"
+            raise config_error("source_real", rule, fix="Leave it out.")
         if source is not None and len(source[0]) not in (1, rows):  # ids, or hidden states
             rule, got = "must have a row for each target", f"{len(source[0])} and {rows} rows"
             raise config_error("source", rule, got=got)
@@ -315,9 +314,7 @@ class Model(nn.Module):
     def _check_ids(name: str, ids: Tensor, size: int) -> None:
         if type(ids) is not Tensor or not ids.is_cpu or torch.compiler.is_compiling():
             return  # reading a value would wait for the device, or break the graph
-        least, largest = (int(n) for n in ids.aminmax())
-        if least < 0 or largest >= size:
-            got = least if least < 0 else largest
+        if (got := number_outside(ids, size)) is not None:
             raise IndexError(f"{name}: must be ids of the vocabulary, 0 to {size - 1}; got {got}.")
 
     def prompt(self, ids: Tensor, real: Tensor | None = None) -> Tokens:
@@ -332,13 +329,6 @@ class Model(nn.Module):
         """Returns an empty cache for generating `rows` sequences of at most `length` tokens, with a
         source of `source_length` tokens.
         """
-        if self.two_stacks and source_length < 1:
-            raise config_error(
-                "source_length",
-                "must be the number of the source's tokens",
-                got=source_length,
-                fix="Call model.cache(rows, length, source_length).",
-            )
         return empty_cache(self.stack, rows, length, source_length)
 
     def after_step(self, report: Report) -> None:

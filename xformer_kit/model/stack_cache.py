@@ -62,9 +62,8 @@ def _window_left(stack: Stack) -> int | None:
     extras: Any = stack.extra.values()
     if not own or any(extra.overrides("caches") for extra in extras):
         return None
-    bands = [group.mask.band() for group in own]
-    for group, band in zip(own, bands, strict=True):
-        scored = "scores" in stack.position_enters[group.position]
-        if band is None or band[0] == math.inf or band[1] > 0 or scored:
-            return None
-    return max(int(band[0]) for band in bands)  # type: ignore[index]
+    if any("scores" in stack.position_enters[group.position] for group in own):
+        return None
+    bands = [group.mask.band() or (math.inf, math.inf) for group in own]
+    left, right = map(max, zip(*bands, strict=True))
+    return None if left == math.inf or right > 0 else int(left)

@@ -35,8 +35,8 @@ class StackExtras:
         for name, extra in self.extras.items():
             extra_cache = None if cache is None else cache.extra.get(name, {})
             extra_input = ExtraInput(tokens, key, placement=placement, cache=extra_cache)
-            self.initial_memory[name] = extra.begin(extra_input)
-            self.inputs[name] = extra_input._replace(memory=self.initial_memory[name])
+            self.initial_memory[name] = memory = extra.begin(extra_input)
+            self.inputs[name] = extra_input._replace(memory=memory)
 
     def embed(self, x: Tensor) -> Tensor:
         """Embeddings (b, t, dim) after the hooks `embed`."""
@@ -50,8 +50,7 @@ class StackExtras:
         for name, extra in self.extras.items():
             extra_input = self.inputs[name]._replace(depth=depth)
             state, added = extra.before_layer(state, extra_input)
-            block_memory = {**self.initial_memory[name], **added}
-            block_inputs[name] = extra_input._replace(memory=block_memory)
+            block_inputs[name] = extra_input._replace(memory={**self.initial_memory[name], **added})
             self._remember(name, extra_input, added)
         return state, block_inputs
 

@@ -7,14 +7,13 @@ tensor, such as the embedding, are matched by token.
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from xformer_kit.registry import Fault, Faults
+from xformer_kit.optim.freezing import matches, unmatched
+from xformer_kit.registry import Fault, Faults, did_you_mean
 
 PATH = "init_from.run"
 
@@ -58,7 +57,7 @@ def plan_transfer(
     """
     own = dict(model.state_dict())
     copied, reshaped = dict[str, Tensor](), list[str]()
-    for name in own.keys() & state.keys():
+    for name in (name for name in own if name in state):
         value = _fitting(own[name], state[name], rows.get(name))
         if value is None:
             reshaped.append(name)
@@ -67,7 +66,7 @@ def plan_transfer(
     lists = {
         "missing": [n for n in own if n not in state and n not in added],
         "unused": [n for n in state if n not in own],
-        "reshaped": [n for n in own if n in reshaped],
+        "reshaped": reshaped,
     }
     unfit = _unfit(lists, own, state, allow) if copied else _nothing_fits(own, state)
     faults = [*unfit, *_unmatched(allow, [*own, *state])]
@@ -105,7 +104,7 @@ def _unfit(
     }
     texts, patterns = [], list[str]()
     for key, title in titles.items():
-        names = [name for name in lists[key] if not _matches(name, allow)]
+        names = [name for name in lists[key] if not matches(name, allow)]
         every = () if key == "reshaped" else {**own, **state}
         groups = list(_grouped(names, every))
         patterns += [pattern for pattern, _ in groups]
@@ -155,14 +154,8 @@ def _prefixes(name: str) -> list[str]:
     return [".".join(words[:count]) for count in range(1, len(words))]
 
 
-def _unmatched(allow: Iterable[str], names: Collection[str]) -> Faults:
+def _unmatched(allow: Collection[str], names: Collection[str]) -> Faults:
     """Yields the fault of each pattern that matches no tensor."""
-    for pattern in allow:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            near = get_close_matches(pattern, set(names), n=3, cutoff=0.3)
-            fix = f"The nearest are: {', '.join(near)}." if near else "Leave it out."
-            yield Fault("init_from.allow", "matches no tensor of the two models", pattern, fix)
-
-
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    for pattern in unmatched(allow, names):
+        fix = f"{did_you_mean(pattern, names)}Correct it, or leave it out."
+        yield Fault("init_from.allow", "matches no tensor of the two models", pattern, fix)

@@ -1,15 +1,3 @@
 """Norms: `norm(dim) -> Module` over the last axis."""
 
-from xformer_kit.norm.norms import (
-    NORMS,
-    PointwiseNorm,
-    RMSNorm,
-    _RMSNormFunction,
-)
-
-__all__ = [
-    "NORMS",
-    "PointwiseNorm",
-    "RMSNorm",
-    "_RMSNormFunction",
-]
+from xformer_kit.norm.norms import NORMS, PointwiseNorm, RMSNorm

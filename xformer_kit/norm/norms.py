@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.registry import Fault, Registry, above, at_least
+from xformer_kit.registry import Fault, Registry, above, at_least, format_value
 from xformer_kit.tensors import vector
 from xformer_kit.tensors.tokens import scaled_to_unit
 
@@ -49,12 +49,13 @@ class LayerNorm(nn.Module):
         yield from at_least(options, eps=0)
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (..., dim) -> the same shape."""
         # F's wrapper doubles its cost at one row
         return torch.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        weight = "" if self.weight is not None else ", weight=False"
-        return f"{self.shape[0]}, eps={self.eps}{weight}, bias={self.bias is not None}"
+        weight, bias = self.weight is not None, self.bias is not None
+        return f"{self.shape[0]}, eps={self.eps}, weight={weight}, bias={bias}"
 
 
 @NORMS.register("rms", also_called=("rms_norm", "rmsnorm"))
@@ -92,23 +93,14 @@ class RMSNorm(nn.Module):
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, eps=0)
-        if options.weight is False and options.unit_offset:
-            yield Fault(
-                "unit_offset",
-                "is another form of the weight, and with weight=false there is none",
-                got="true",
-                fix="Leave one out.",
-            )
-        if options.weight is False and options.cast == "before":
-            yield Fault(
-                "cast",
-                "selects on which side of the weight numbers are rounded, and with weight=false"
-                " there is none",
-                got="'before'",
-                fix="Leave it out.",
-            )
+        for name, default in {"unit_offset": False, "cast": "after"}.items():
+            value = getattr(options, name)
+            if options.weight is False and value != default:
+                rule = "changes the weight, and with weight=false there is none"
+                yield Fault(name, rule, format_value(value), fix="Leave it out.")
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (..., dim) -> the same shape."""
         weight: Any = self.weight
         if x.dtype in HALF and (weight is None or self.cast == "before"):
             return self._half_precision(x)
@@ -130,10 +122,10 @@ class RMSNorm(nn.Module):
         return ((h if self.cast == "after" else h.to(x.dtype)) * weight).to(x.dtype)
 
     def extra_repr(self) -> str:
-        weight = "" if self.weight is not None or self.offset is not None else ", weight=False"
-        offset = "" if self.offset is None else ", unit_offset=True"
-        cast = ", cast=before" if self.cast == "before" else ""
-        return f"{self.shape[0]}, eps={self.eps}{weight}{offset}{cast}"
+        weight, offset = self.weight is not None, self.offset is not None
+        return (
+            f"{self.shape[0]}, eps={self.eps}, weight={weight}, offset={offset}, cast={self.cast}"
+        )
 
 
 def _uses_own_function(x: Tensor, weight: Tensor | None) -> bool:
@@ -210,6 +202,7 @@ class L2Norm(nn.Module):
         yield from above(options, "Try 1e-6.", eps=0)
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (..., dim) -> the same shape."""
         return scaled_to_unit(x, self.eps).to(x.dtype)
 
     def extra_repr(self) -> str:
@@ -243,6 +236,7 @@ class PointwiseNorm(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (..., dim) -> the same shape."""
         h = self.pointwise(x) * self.weight
         return (h if self.bias is None else h + self.bias).to(x.dtype)
 

@@ -4,8 +4,3 @@ from xformer_kit.optim.optimizers import (
     OPTIMIZERS,
     parameter_groups,
 )
-
-__all__ = [
-    "OPTIMIZERS",
-    "parameter_groups",
-]

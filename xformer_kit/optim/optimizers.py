@@ -11,6 +11,8 @@ from xformer_kit.tensors import canonical, parameter_table
 
 OPTIMIZERS = Registry("optim", caller_arguments=("model", "fused"), base=torch.optim.Optimizer)
 
+FUSED = ("cpu", "cuda", "mps", "xpu")  # devices with torch's fused step
+
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Returns two groups for an optimizer: parameters that decay, and those that do not, by the
@@ -57,7 +59,8 @@ class AdamW(torch.optim.AdamW):
     ):
         groups = parameter_groups(model, weight_decay)
         if fused is None:
-            fused = all(_can_fuse(p) for group in groups for _, p in group["params"])
+            parameters = [p for group in groups for _, p in group["params"]]
+            fused = all(p.is_floating_point() and p.device.type in FUSED for p in parameters)
         super().__init__(
             groups,
             lr=lr,
@@ -80,7 +83,3 @@ class AdamW(torch.optim.AdamW):
                     got=beta,
                     fix=f"Try {(0.9, 0.99)[i]}.",
                 )
-
-
-def _can_fuse(p: torch.Tensor) -> bool:
-    return p.is_floating_point() and p.device.type in ("cpu", "cuda", "mps", "xpu")

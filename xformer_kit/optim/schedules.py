@@ -76,7 +76,6 @@ class ConstantSchedule(Schedule):
 @SCHEDULES.register(
     "cosine",
     also_called=("cosine_with_warmup", "cosine_annealing", "cos"),
-    similar=("onecycle", "one_cycle"),
 )
 class CosineSchedule(Schedule):
     """factor = final + (1 - final) (1 + cos(pi p)) / 2, with p the fraction of the steps after the
@@ -98,7 +97,7 @@ class CosineSchedule(Schedule):
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-@SCHEDULES.register("linear", also_called=("linear_with_warmup",), similar=("triangular",))
+@SCHEDULES.register("linear", also_called=("linear_with_warmup",))
 class LinearSchedule(Schedule):
     """factor = 1 - (1 - final) p, with p the fraction of the steps after the
     warm-up.

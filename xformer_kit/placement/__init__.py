@@ -5,6 +5,7 @@ sublayers that run in parallel (one sublayer in a sequential block). The stack c
 its first block and `finish` after its last.
 """
 
+from xformer_kit.placement import ngpt, norms
 from xformer_kit.placement.base import (
     PLACEMENTS,
     MakeNorm,
@@ -14,33 +15,4 @@ from xformer_kit.placement.base import (
     SublayerGroup,
     SublayerNorms,
 )
-from xformer_kit.placement.ngpt import NGPT
-from xformer_kit.placement.norms import (
-    NoPlacement,
-    OutputNorm,
-    PostNorm,
-    PreAndSumNorm,
-    PreNorm,
-    Sandwich,
-)
-from xformer_kit.placement.weighted import ChannelScale, DeepNorm, LayerScale
-
-__all__ = [
-    "NGPT",
-    "PLACEMENTS",
-    "ChannelScale",
-    "DeepNorm",
-    "LayerScale",
-    "MakeNorm",
-    "NoPlacement",
-    "OutputNorm",
-    "Placement",
-    "PostNorm",
-    "PreAndSumNorm",
-    "PreNorm",
-    "Sandwich",
-    "State",
-    "Sublayer",
-    "SublayerGroup",
-    "SublayerNorms",
-]
+from xformer_kit.placement.weighted import ChannelScale

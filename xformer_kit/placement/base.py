@@ -1,6 +1,7 @@
 """The base class of placements, and the norms that several of them use."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ class Sublayer(Protocol):
         """
 
 
+@dataclass(eq=False)
 class SublayerGroup:
     """f in the formulas of placements: the sublayers of a group, which run in parallel.
 
@@ -34,8 +36,7 @@ class SublayerGroup:
     `sublayers`, and then `total`.
     """
 
-    def __init__(self, sublayers: Sequence[Sublayer]):
-        self.sublayers = sublayers
+    sublayers: Sequence[Sublayer]
 
     def __call__(
         self, x: Tensor | Sequence[Tensor], after: Iterable[nn.Module] | None = None
@@ -142,10 +143,9 @@ class SublayerNorms(nn.ModuleList):
 
     def __init__(self, norm: MakeNorm, parallel: int, shared: bool, factor: float | None = None):
         super().__init__(norm() for _ in range(1 if shared else parallel))
-        if factor is None:
-            self.factor = None
-        else:  # a tensor: compilation would create a separate graph for each number
-            self.register_buffer("factor", torch.tensor(factor), persistent=False)
+        # A tensor: compilation would create a separate graph for each number.
+        number = None if factor is None else torch.tensor(factor)
+        self.register_buffer("factor", number, persistent=False)
 
     def forward(self, x: Tensor) -> list[Tensor] | Tensor:
         """x (b, t, dim) -> (b, t, dim), or a list with one for each sublayer."""

@@ -31,7 +31,7 @@ class Step(nn.Module):
         return self.factor * self.weight.abs() * (unit(y) - x)
 
 
-@PLACEMENTS.register("ngpt", similar=("normalized", "hypersphere", "lerp"))
+@PLACEMENTS.register("ngpt")
 class NGPT(Placement):
     """unit(x + alpha * (unit(f(x)) - x)) with unit(x) = x / |x| and a learned alpha for each
     channel of each sublayer (nGPT: Loshchilov et al., 2024, arXiv:2410.01131, eq. 10 and 11).

@@ -57,7 +57,7 @@ class PostNorm(Placement):
         return (self.norm(x + f(x)),)
 
 
-@PLACEMENTS.register("sandwich", also_called=("sandwich_norm",), similar=("peri", "peri_ln"))
+@PLACEMENTS.register("sandwich", also_called=("sandwich_norm",))
 class Sandwich(Placement):
     """x + norm_out(f(norm_in(x))): a norm before and after each sublayer (Ding et al., 2021,
     arXiv:2105.13290, section 2.4).
@@ -100,7 +100,7 @@ class OutputNorm(Placement):
         return (x + f(x, after=self.norm),)
 
 
-@PLACEMENTS.register("pre_and_sum", similar=("pre_post",))
+@PLACEMENTS.register("pre_and_sum")
 class PreAndSumNorm(Placement):
     """norm_sum(x + f(norm_in(x))): pre-norm and post-norm together, so the residual stream is
     normalised too.

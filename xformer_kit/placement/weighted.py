@@ -23,7 +23,7 @@ def deepnorm_factors(stack: str, stacks: Mapping[str, int]) -> tuple[float, floa
     return 0.81 * factor, 0.87 / factor
 
 
-@PLACEMENTS.register("deepnorm", also_called=("deep_norm",), similar=("deepnet",))
+@PLACEMENTS.register("deepnorm", also_called=("deep_norm",))
 class DeepNorm(Placement):
     """norm(alpha x + f(x)), with a factor beta on the initial matrices of values, outputs and
     feed-forward networks (DeepNorm: Wang et al., 2022, arXiv:2203.00555, figure 2).
@@ -79,10 +79,11 @@ class ChannelScale(nn.Module):
         self.weight = nn.Parameter(torch.full((dim,), float(start)))
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (b, t, dim) -> the same shape."""
         return self.weight * x
 
 
-@PLACEMENTS.register("layer_scale", also_called=("layerscale",), similar=("cait",))
+@PLACEMENTS.register("layer_scale", also_called=("layerscale",))
 class LayerScale(Placement):
     """x + weight * f(norm(x)) with a learned factor for each channel, small at the start (Touvron
     et al., 2021, arXiv:2103.17239, eq. 4).

@@ -1,6 +1,6 @@
 """The plan of a model: the components of every block, as plain data. No module is built."""
 
-from xformer_kit.plan.attention_groups import AttentionGroup, AttentionGroups
+from xformer_kit.plan.attention_groups import AttentionGroup
 from xformer_kit.plan.block_plan import BlockPlan, SublayerPlan, layout_path, provenance_of
 from xformer_kit.plan.differences import (
     CARRIED,
@@ -20,38 +20,4 @@ from xformer_kit.plan.differences import (
 )
 from xformer_kit.plan.from_config import depths, max_len, model_plan, stack_plan, stacks
 from xformer_kit.plan.layers import layer_order, shared_by
-from xformer_kit.plan.model_plan import EmbeddingPlan, HeadPlan, ModelPlan, StackPlan
-
-__all__ = [
-    "CARRIED",
-    "CROSS_DEFAULTS",
-    "KINDS",
-    "MULTIPLIER",
-    "OUTPUT_LAWS",
-    "STACKS",
-    "SUBLAYERS",
-    "WITH_SUBLAYER",
-    "AttentionGroup",
-    "AttentionGroups",
-    "BlockPlan",
-    "EmbeddingPlan",
-    "HeadPlan",
-    "ModelPlan",
-    "Node",
-    "StackPlan",
-    "SublayerPlan",
-    "as_node",
-    "base_nodes",
-    "depths",
-    "has_norms",
-    "layer_order",
-    "layout_path",
-    "max_len",
-    "merge",
-    "merge_sublayer",
-    "model_plan",
-    "provenance_of",
-    "shared_by",
-    "stack_plan",
-    "stacks",
-]
+from xformer_kit.plan.model_plan import ModelPlan, StackPlan

@@ -58,7 +58,7 @@ class _Groups:
         self.embed_dim = embed_dim
         self.positions: dict[str, PositionPlan] = {}
         self.kernels: dict[str, KernelPlan] = {}
-        self.groups: list[AttentionGroup] = []
+        self.groups: dict[AttentionGroup, int] = {}  # group -> its index
 
     def group(self, sub: SublayerPlan, depth: int) -> int:
         """The index of an attention's group in layer `depth`."""
@@ -70,9 +70,7 @@ class _Groups:
             traits.heads,
             sub.cross,
         )
-        if group not in self.groups:
-            self.groups.append(group)
-        return self.groups.index(group)
+        return self.groups.setdefault(group, len(self.groups))
 
     def kernel(self, sub: SublayerPlan) -> str:
         """The key of the kernel that an attention uses."""
@@ -111,8 +109,8 @@ class _Groups:
 def attention_groups(
     base: BlockPlan, blocks: Sequence[tuple[int, BlockPlan]], dim: int, embed_dim: int
 ) -> AttentionGroups:
-    """The positions, kernels and attention groups of a stack; blocks: those that it owns, each
-    with the first layer that calls it.
+    """The positions, kernels and attention groups of a stack; blocks: (first layer that calls it,
+    plan) of each block that it owns. dim, embed_dim: channels of its stream and its embeddings.
     """
     base_position = base.nodes["position"]
     collected = _Groups(base_position, dim, embed_dim)

@@ -1,52 +1,36 @@
 """Tensors that attentions pass to those of later layers, e.g. the scores of the layer before."""
 
-from collections import defaultdict
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from xformer_kit.plan.block_plan import BlockPlan, SublayerPlan
+from xformer_kit.plan.block_plan import SublayerPlan
 from xformer_kit.plan.model_plan import StackPlan
-
-AttentionKey = tuple[str, str]  # variant, name of the sublayer
 
 
 def with_exchanged_tensors(plan: StackPlan) -> StackPlan:
-    """Returns the plan with `Context.exchanged_tensors`: the names of the tensors that each
-    attention passes to a later layer that uses them, or uses from an earlier one.
+    """Returns the plan with `Context.exchanged_tensors`: the names of an attention's tensors that
+    another call of the stack has too, so that the later one uses what the earlier one passes on.
     """
-    exchanged = _exchanged_tensors(plan)
-    if not exchanged:
+    counts = Counter(
+        tensor for block in plan.blocks for sub in block.sublayers for tensor in _tensors(sub)
+    )
+    if not counts:
         return plan
 
-    def completed(block: BlockPlan, sub: SublayerPlan) -> SublayerPlan:
-        names = frozenset(exchanged.get((block.variant, sub.name), ()))
+    def completed(sub: SublayerPlan) -> SublayerPlan:
+        names = frozenset(tensor[0] for tensor in _tensors(sub) if counts[tensor] > 1)
         return replace(sub, context=replace(sub.context, exchanged_tensors=names))
 
-    def completed_block(block: BlockPlan) -> BlockPlan:
-        groups = (tuple(completed(block, sub) for sub in group) for group in block.groups)
-        return replace(block, groups=tuple(groups))
-
-    variants = {name: completed_block(block) for name, block in plan.variants.items()}
+    variants = {
+        name: replace(block, groups=tuple(tuple(map(completed, group)) for group in block.groups))
+        for name, block in plan.variants.items()
+    }
     blocks = tuple(variants[block.variant] for block in plan.blocks)
     return replace(plan, variants=variants, blocks=blocks)
 
 
-def _exchanged_tensors(plan: StackPlan) -> dict[AttentionKey, set[str]]:
-    """Attention -> the names of its tensors (trait `cross_layer`) that have a provider in an
-    earlier call and a user in a later one.
-    """
-    exchanged: dict[AttentionKey, set[str]] = defaultdict(set)
-    # tensor -> the attentions that provide it, of the calls so far
-    providers: dict[Any, set[AttentionKey]] = defaultdict(set)
-    for block in plan.blocks:  # in the order of the layers
-        for sub in block.sublayers:
-            if sub.kind != "attn":
-                continue
-            user = block.variant, sub.name
-            for name, shape in sub.context.attn.cross_layer.items():
-                earlier = providers[name, shape, sub.cross]
-                if earlier:
-                    for attention in (*earlier, user):
-                        exchanged[attention].add(name)
-                earlier.add(user)  # which provides its own to later layers
-    return exchanged
+def _tensors(sub: SublayerPlan) -> list[tuple[str, Any, bool]]:
+    """(name, shape, whether they are of a source) of a sublayer's tensors, trait `cross_layer`."""
+    shapes = sub.context.attn.cross_layer if sub.kind == "attn" else {}
+    return [(name, shape, sub.cross) for name, shape in shapes.items()]

@@ -66,7 +66,9 @@ def as_node(node: Any) -> Node:
 
 
 def merge(kind: str, base: Node, difference: Any) -> dict[str, Any]:
-    """A complete node of a kind with a difference."""
+    """A complete node of a kind, {name: ..., option: value}, with a difference: a name, a node that
+    need not be complete, or None.
+    """
     difference = as_node(difference)
     registry, name = KINDS[kind], difference.get("name", base["name"])
     if name != base["name"]:
@@ -82,7 +84,9 @@ def merge(kind: str, base: Node, difference: Any) -> dict[str, Any]:
 
 
 def _merge_nested(registry: Registry, base: Any, difference: Any) -> Any:
-    """The same for a nested component, such as attn.score, whose node need not be complete."""
+    """The same for a nested component, such as attn.score, whose node, a mapping or a name, need
+    not be complete.
+    """
     base = registry.as_node(base)
     if not isinstance(base, Mapping) or not isinstance(difference, Mapping):
         return difference
@@ -91,7 +95,7 @@ def _merge_nested(registry: Registry, base: Any, difference: Any) -> Any:
 
 
 def base_nodes(config: Node) -> dict[str, dict[str, Any]]:
-    """The complete nodes of the shared components."""
+    """Kind -> complete node of the shared component."""
     nodes = {}
     for kind, registry in KINDS.items():
         node = as_node(config.get(kind))
@@ -102,7 +106,9 @@ def base_nodes(config: Node) -> dict[str, dict[str, Any]]:
 def merge_differences(
     nodes: Node, differences: Node, path: str, provenance: Mapping[str, str]
 ) -> tuple[dict, dict]:
-    """The nodes with a stack's or variant's differences, and the path that set each value."""
+    """The nodes, kind -> complete node, with a stack's or variant's differences at a config path,
+    and the path that set each value, such as {"attn.heads": "model.decoder.attn"}.
+    """
     nodes, provenance = dict(nodes), dict(provenance)
     for kind in KINDS:
         if kind not in differences:
@@ -117,8 +123,8 @@ def merge_differences(
 
 
 def merge_sublayer(kind: str, nodes: Mapping[str, Node], difference: Any) -> dict[str, Any]:
-    """A sublayer's nodes with a difference, which may also hold `norm`, `mask`, `position` and
-    `multiplier`.
+    """A difference, which may also hold `norm`, `mask`, `position` and `multiplier`, merged with a
+    sublayer's nodes: {"component": complete node}, with those of the others that it holds.
     """
     difference = dict(as_node(difference))
     merged = {MULTIPLIER: difference.pop(MULTIPLIER)} if MULTIPLIER in difference else {}
@@ -129,7 +135,9 @@ def merge_sublayer(kind: str, nodes: Mapping[str, Node], difference: Any) -> dic
 
 
 def layout_of(stack: Node, variant: Node, has_source: bool) -> list[Any]:
-    """The layout of a variant's block."""
+    """The layout of a variant's block: a list of names of sublayers, mappings {name: difference},
+    and lists of both.
+    """
     default = ["attn", "cross", "ffn"] if has_source else ["attn", "ffn"]
     return variant.get("layout") or stack.get("layout") or default
 

@@ -1,10 +1,9 @@
 """Computes the plan of a config, whose names and types of values must be valid."""
 
 import json
-import math
-from collections.abc import Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from torch import nn
@@ -27,56 +26,30 @@ from xformer_kit.plan.differences import (
     sublayers,
 )
 from xformer_kit.plan.layers import layer_order, shared_by
-from xformer_kit.plan.model_plan import EmbeddingPlan, HeadPlan, ModelPlan, StackPlan
+from xformer_kit.plan.model_plan import ModelPlan, StackPlan
 from xformer_kit.position import POSITIONS
 from xformer_kit.registry import Context, NormTraits, registry_version
 
 
 def model_plan(config: Node) -> ModelPlan:
-    """The plan of a model. It is computed once per config: the plans of the last configs are kept
-    until a component is registered.
-    """
+    """The plan of a model. It is computed once per config, until a component is registered."""
     read = {key: config[key] for key in (*KINDS, "model", "extra", "init", "seed") if key in config}
     read["data"] = {"seq_len": (config.get("data") or {}).get("seq_len")}
     read["trainer"] = {"precision": _precision(config)}
-    key = json.dumps(read), registry_version()
-    if key not in _plans:
-        if len(_plans) == KEPT:
-            del _plans[next(iter(_plans))]
-        _plans[key] = new_plan(deepcopy(read))  # a caller may change its config
-    return _plans[key]
+    return _kept_plan(json.dumps(read), registry_version())
 
 
-KEPT = 8
-_plans: dict[tuple[str, int], ModelPlan] = {}
+@lru_cache(maxsize=8)
+def _kept_plan(config: str, version: int) -> ModelPlan:
+    return new_plan(json.loads(config))  # of a copy: a caller may change its config
 
 
 def new_plan(config: Node) -> ModelPlan:
     """The plan of a model, which is not kept."""
     model = config["model"]
     stacks = tuple(stack_plan(config, name) for name in stack_names(config))
-    inner = model["embed_dim"] or model["dim"]
-    scale = math.sqrt(inner) if model["embed_scale"] == "sqrt_dim" else float(model["embed_scale"])
-    embedding = EmbeddingPlan(
-        dim=inner,
-        scale=scale,
-        vocab_multiple=model["vocab_multiple"],
-        shared=model["share_embeddings"],
-        token_types=model["token_types"],
-        dropout=model["dropout"],
-    )
-    head = HeadPlan(
-        tied=model["tie_embeddings"],
-        dim=inner if model["tie_embeddings"] else model["dim"],
-        transform=model["head_transform"],
-        norm=stacks[-1].base.nodes["norm"],
-        bias=model["head_bias"],
-        scale=model["logit_scale"],
-        softcap=model["logit_softcap"],
-    )
     seed = config["seed"] if model.get("seed") is None else model["seed"]
-    extras = config.get("extra") or {}
-    return ModelPlan(model["dim"], embedding, stacks, head, config["init"], seed, extras)
+    return ModelPlan(model, stacks, config["init"], seed, config.get("extra") or {})
 
 
 def stack_names(config: Node) -> list[str]:
@@ -90,7 +63,7 @@ def stacks(config: Node) -> list[StackPlan]:
 
 
 def stack_plan(config: Node, name: str) -> StackPlan:
-    """The plan of one stack, layer by layer."""
+    """The plan of one stack, encoder or decoder, layer by layer."""
     model = config["model"]
     stack = model[name] or {}
     layers = stack.get("layers") or model["layers"]
@@ -122,7 +95,7 @@ def stack_plan(config: Node, name: str) -> StackPlan:
 
 
 def _block(config: Node, stack_name: str, variant: str, layers: int, blocks: int) -> BlockPlan:
-    """The block of a variant."""
+    """The block of a variant, its name or "base". layers, blocks: numbers of the stack's."""
     model, path = config["model"], f"model.{stack_name}"
     stack = model[stack_name] or {}
     shared, provenance = merge_differences(base_nodes(config), stack, path, {})
@@ -157,7 +130,7 @@ def _block(config: Node, stack_name: str, variant: str, layers: int, blocks: int
 
 
 def _sublayer_context(context: Context, sub: SublayerNodes, block: BlockPlan) -> Context:
-    """A block's context with the traits of one sublayer."""
+    """A block's context with the nodes, kind -> complete node, and the traits of one sublayer."""
     own = {"mask": sub.mask, "position": sub.position, "norm": sub.norm, sub.kind: sub.component}
     nodes = dict(block.nodes) | own
     attn, norm = ATTENTIONS.with_inner(nodes["attn"]), NORMS[nodes["norm"]["name"]]
@@ -213,18 +186,10 @@ def _broken(plan: StackPlan, cross: bool = False) -> dict[str, str]:
     """Law -> the component that breaks it and why; with `cross` only of cross attentions."""
     blocks = list({id(block): block for block in plan.blocks}.values())
     nodes = [] if cross else [(kind, block.nodes[kind]) for block in blocks for kind in KINDS]
-    nodes += [pair for block in blocks for pair in _sublayer_nodes(block, cross)]
+    for sub in (sub for block in blocks for sub in block.sublayers if sub.cross or not cross):
+        nodes += [(sub.kind, sub.component), ("mask", sub.mask), ("position", sub.position)]
     return {
         law: f"{kind} '{node['name']}' breaks the law of {law} ({reason})"
         for kind, node in sorted(nodes, key=lambda pair: (pair[0], pair[1]["name"]))
         for law, reason in KINDS[kind].broken_laws(node).items()
     }
-
-
-def _sublayer_nodes(block: BlockPlan, cross: bool) -> Iterator[tuple[str, Node]]:
-    """Yields (kind, node) of the components of sublayers; with `cross` only of cross attentions."""
-    for sub in block.sublayers:
-        if sub.cross or not cross:
-            yield sub.kind, sub.component
-            yield "mask", sub.mask
-            yield "position", sub.position

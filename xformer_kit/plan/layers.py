@@ -20,8 +20,8 @@ def shared_by(layers: int, unique: int, sharing: str) -> tuple[int, ...]:
 
 
 def layer_order(stack: Node, layers: int) -> list[str]:
-    """The variant of each layer: the pattern is repeated up to `layers`; `first` and `last` replace
-    its ends.
+    """The name of each layer's variant, from the options of a stack: the pattern is repeated up to
+    `layers`; `first` and `last` replace its ends.
     """
     pattern = stack.get("pattern") or ["base"]
     order = [pattern[i % len(pattern)] for i in range(layers)]

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
 
 from xformer_kit.plan.attention_groups import AttentionGroups, attention_groups
 from xformer_kit.plan.block_plan import BlockPlan
@@ -49,38 +48,11 @@ class StackPlan:
 
 
 @dataclass(frozen=True)
-class EmbeddingPlan:
-    """Options of the embeddings of tokens and token types."""
-
-    dim: int  # channels
-    scale: float
-    vocab_multiple: int  # the number of rows is rounded up to a multiple
-    shared: bool  # whether source and target have one matrix
-    token_types: int
-    dropout: float
-
-
-@dataclass(frozen=True)
-class HeadPlan:
-    """Options of the head, which maps hidden states to logits. A plan builds no modules."""
-
-    tied: bool  # whether its weight is the embedding
-    dim: int  # channels that it reads
-    transform: bool  # dense, gelu and norm before it
-    norm: Node
-    bias: bool
-    scale: float | Literal["learned"]
-    softcap: float | None
-
-
-@dataclass(frozen=True)
 class ModelPlan:
     """A model: an embedding, one or two stacks and a head."""
 
-    dim: int
-    embedding: EmbeddingPlan
+    options: Node  # of `model`, such as those of the embedding and the head
     stacks: tuple[StackPlan, ...]
-    head: HeadPlan
     init: Node
     seed: int
     extras: Mapping[str, Node]  # name -> options, complete

@@ -50,7 +50,7 @@ class LearnedPosition(Position):
         return f"{self.weight.shape[0]}, {self.weight.shape[1]}"
 
 
-@POSITIONS.register("sinusoidal", also_called=("sine",), similar=("fourier", "sin", "sincos"))
+@POSITIONS.register("sinusoidal", also_called=("sine",), similar=("fourier", "sin"))
 class Sinusoidal(SinusoidPosition):
     """x + P, with P[p, 2i] = sin(p / theta^(2i / dim)), P[p, 2i + 1] = cos(the same) (Vaswani et
     al., 2017, arXiv:1706.03762, section 3.5). It is computed for the positions of each batch, so

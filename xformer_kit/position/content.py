@@ -21,9 +21,7 @@ def gather_columns(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(-1, index.expand(*x.shape[:2], -1, -1))
 
 
-@POSITIONS.register(
-    "shaw", also_called=("relative_position_representations",), similar=("relative_keys",)
-)
+@POSITIONS.register("shaw", also_called=("relative_position_representations",))
 class Shaw(Position):
     """q_i (k_j + a[clip(j - i, -span, span)])^T * scale, with one learned vector per distance that
     all heads share (Shaw et al., 2018, arXiv:1803.02155, eq. 2 to 5). Larger distances count as
@@ -56,7 +54,7 @@ class Shaw(Position):
         return q @ expand_heads(k, q.shape[1]).mT + gather_columns(q @ self.weight.T, index)
 
 
-@POSITIONS.register("transformer_xl", also_called=("xl",), similar=("xlnet", "relative_sinusoidal"))
+@POSITIONS.register("transformer_xl", also_called=("xl",))
 class TransformerXL(SinusoidPosition):
     """((q_i + u) k_j^T + (q_i + v) (W R[i - j])^T) * scale, with the sinusoid R of the distance
     (Dai et al., 2019, arXiv:1901.02860, section 3.3).

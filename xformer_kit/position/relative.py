@@ -12,11 +12,6 @@ from xformer_kit.tensors import embedding
 from xformer_kit.tensors.tokens import Tokens
 
 
-def at_least_fp32(x: Tensor) -> Tensor:
-    """x in fp32, or in fp64 if it is: bf16 cannot represent all integers above 256."""
-    return x if x.dtype == torch.float64 else x.float()
-
-
 @POSITIONS.register("alibi")
 class Alibi(Position):
     """Subtracts slope * distance from each score, with one slope per head, 2^(-exponent i / heads)

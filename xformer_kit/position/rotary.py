@@ -1,7 +1,6 @@
 """Rotary position: rotations of queries and keys."""
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Literal, NamedTuple
 
 import torch
@@ -9,14 +8,7 @@ from torch import Tensor
 
 from xformer_kit.position.base import POSITIONS, Position
 from xformer_kit.position.scaling import NO_SCALING, Scaling
-from xformer_kit.registry import (
-    AttentionTraits,
-    Context,
-    Fault,
-    Options,
-    above,
-    at_least,
-)
+from xformer_kit.registry import Context, Fault, above, at_least
 from xformer_kit.registry.messages import in_open_range
 from xformer_kit.tensors.tokens import Tokens
 
@@ -33,10 +25,10 @@ class RotaryTables(NamedTuple):
     query: Tokens
     of_query: Table
     of_key: Table
-    rotated_channels: int | None = None  # r, None for all channels
-    interleaved: bool = False
+    rotated_channels: int  # r
+    interleaved: bool
     # (n, heads): the last n of the query heads are rotated; None: all
-    rotated_heads: tuple[int, int] | None = None
+    rotated_heads: tuple[int, int] | None
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
         if self.rotated_heads is None:
@@ -48,7 +40,7 @@ class RotaryTables(NamedTuple):
     def _rotated(self, x: Tensor, tokens: Tokens) -> Tensor:
         table = self.of_query if tokens.slot is self.query.slot else self.of_key
         r = self.rotated_channels
-        if r is None:
+        if r == x.shape[-1]:
             return self._rotate_pairs(x, table)
         return torch.cat([self._rotate_pairs(x[..., :r], table), x[..., r:]], -1)
 
@@ -102,7 +94,6 @@ class Rotary(Position):
         self.theta = theta
         self.trained_len = max_len
         self.rotated_heads = None if rotated_heads in (None, heads) else (rotated_heads, heads)
-        self.rotates_all_channels = self.rotated_channels == head_dim
         self.interleaved = pairing == "interleaved"
         self.scaling = scaling
 
@@ -117,11 +108,15 @@ class Rotary(Position):
         head_dim = context.attn.head_dim
         if not head_dim:
             return  # a fault of the attention
-        faults = chain(
-            odd_channel_fault(context, options.fraction), cls._head_faults(options, context.attn)
-        )
-        if fault := next(faults, None):
-            yield fault
+        faults = [*odd_channel_fault(context, options.fraction)]
+        rotated, heads = options.rotated_heads, context.attn.heads
+        group = heads // context.attn.kv_heads
+        if rotated is not None and (rotated > heads or rotated % group):
+            rule = f"must be a multiple of the {group} heads that share a key, at most attn.heads"
+            got, fix = f"{rotated} and {heads}", f"Try {heads}, or null."
+            faults.append(Fault("rotated_heads", rule, got, fix))
+        if faults:
+            yield faults[0]
             return
         name, scaling = options.scaling["name"], options.scaling.create()
         pairs = int(head_dim * options.fraction) // 2
@@ -138,14 +133,6 @@ class Rotary(Position):
                 fix="Use another scaling there.",
             )
 
-    @staticmethod
-    def _head_faults(options: Options, attn: AttentionTraits) -> Iterator[Fault]:
-        """The faults of `rotated_heads`."""
-        rotated, heads, group = options.rotated_heads, attn.heads, attn.heads // attn.kv_heads
-        if rotated is not None and (rotated > heads or rotated % group):
-            rule = f"must be a multiple of the {group} heads that share a key, at most attn.heads"
-            yield Fault("rotated_heads", rule, f"{rotated} and {heads}", f"Try {heads}, or null.")
-
     def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> RotaryTables:
         table = self._table(query)
         of_key = table if key.position is query.position else self._table(key)
@@ -153,7 +140,7 @@ class Rotary(Position):
             query,
             table,
             of_key,
-            None if self.rotates_all_channels else self.rotated_channels,
+            self.rotated_channels,
             self.interleaved,
             self.rotated_heads,
         )
@@ -196,21 +183,14 @@ def odd_channel_fault(context: Context, fraction: float = 1.0) -> Iterator[Fault
         return
     # Without the option, one head has all channels.
     width = f"attn.{option}" if option in context.options["attn"] else "model.dim"
-    reason = f"{context.names['position']} turns pairs of channels, so"
-    next_even = head_dim + head_dim % 2
-    if fraction == 1:
-        yield Fault(
-            "",
-            f"{reason} {width} must be even",
-            got=head_dim,
-            fix=f"Try {width}={next_even}, or position=none.",
-        )
-        return
+    rule, fix = f"{width} must be even", ", or position=none"
+    if fraction != 1:
+        rule, fix = f"position.fraction * {rule}, and at least 2", " position.fraction=1"
     yield Fault(
         "",
-        f"{reason} position.fraction * {width} must be an even number of at least 2 channels",
-        got=f"{fraction} * {head_dim}, which is {rotated_channels}",
-        fix=f"Try {width}={next_even} position.fraction=1.",
+        f"{context.names['position']} turns pairs of channels, so {rule}",
+        got=rotated_channels,
+        fix=f"Try {width}={head_dim + head_dim % 2}{fix}.",
     )
 
 

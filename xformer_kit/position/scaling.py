@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from xformer_kit.registry import Fault, Registry, above, at_least
+from xformer_kit.registry import Fault, Faults, Options, Registry, above, at_least, format_value
 
 
 class Scaling:
@@ -125,6 +125,14 @@ class DynamicScaling(TrainedLengthScaling):
         return total > self.original_len(trained_len)
 
 
+def gain_faults(options: Options, name: str) -> Faults:
+    """The fault of an option that sets the gain, if `attention_factor` is given too."""
+    if options.attention_factor is not None:
+        got = f"{getattr(options, name)} and {options.attention_factor}"
+        rule = "sets the gain, and attention_factor is the gain itself"
+        yield Fault(name, rule, got, fix="Leave one out.")
+
+
 @SCALINGS.register("yarn")
 @dataclass(frozen=True)
 class YaRN(TrainedLengthScaling):
@@ -158,22 +166,12 @@ class YaRN(TrainedLengthScaling):
         )
         yield from at_least(options, "(beta_slow)", beta_fast=options.beta_slow)
         if (options.mscale is None) != (options.mscale_all is None):
-            name, missing = "mscale", "mscale_all"
-            if options.mscale is None:
-                name, missing = missing, name
+            got = f"{format_value(options.mscale)} and {format_value(options.mscale_all)}"
             yield Fault(
-                name,
-                f"needs {missing}, which is null",
-                got=getattr(options, name),
-                fix="Set both, or neither.",
+                "mscale", "needs mscale_all, and mscale_all mscale", got, "Set both, or none."
             )
-        elif options.mscale is not None and options.attention_factor is not None:
-            both = f"got {options.mscale} and attention_factor={options.attention_factor}"
-            yield Fault(
-                "mscale",
-                f"sets the gain, and attention_factor is the gain itself; {both}",
-                fix="Leave one null.",
-            )
+        elif options.mscale is not None:
+            yield from gain_faults(options, "mscale")
 
     def rates(self, theta, exponent, length, trained_len):
         pairs, last = len(exponent), 2 * len(exponent) - 1
@@ -259,13 +257,8 @@ class LongRope(TrainedLengthScaling):
         for name in ("short", "long"):
             if any(not value > 0 for value in getattr(options, name)):
                 yield Fault(name, "must be numbers above 0", got=min(getattr(options, name)))
-        if options.attention_factor is not None and options.factor != 1:
-            both = f"got {options.factor} and attention_factor={options.attention_factor}"
-            yield Fault(
-                "factor",
-                f"sets the gain, and attention_factor is the gain itself; {both}",
-                fix="Leave one out.",
-            )
+        if options.factor != 1:
+            yield from gain_faults(options, "factor")
         if len(options.short) != len(options.long):
             yield Fault(
                 "short",

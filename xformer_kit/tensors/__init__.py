@@ -13,15 +13,3 @@ from xformer_kit.tensors.parameters import (
     parameter_table,
     vector,
 )
-
-__all__ = [
-    "ParameterInfo",
-    "Statement",
-    "Within",
-    "canonical",
-    "embedding",
-    "hidden",
-    "owned_parameters",
-    "parameter_table",
-    "vector",
-]

@@ -95,7 +95,7 @@ def is_plain(module: nn.Module) -> bool:
 
 
 @contextmanager
-def with_fused_projections(model: nn.Module, rows: int = 1) -> Iterator[None]:
+def with_fused_projections(model: Any, rows: int = 1) -> Iterator[None]:
     """Within this context the model runs with fused projections, for generating `rows` texts: a
     module with `fusible` runs those maps as one product, `fused_maps`; every other linear map of
     the output stack and the head run as the fastest product.
@@ -103,12 +103,8 @@ def with_fused_projections(model: nn.Module, rows: int = 1) -> Iterator[None]:
     Has no effect if blocks are compiled, and under autocast. Maps are not concatenated if their
     copies could exceed MAX_COPY_BYTES.
     """
-    stack: Any = getattr(model, "stack", model)  # not the encoder, which runs only once
-    of_source = {
-        getattr(block, name)
-        for block in getattr(stack, "blocks", ())
-        for name in block.cross_attentions
-    }
+    stack, head = model.stack, model.head  # not the encoder, which runs only once
+    of_source = {getattr(block, name) for block in stack.blocks for name in block.cross_attentions}
     modules: list[Any] = [m for m in stack.modules() if m not in of_source]
     owners = [m for m in modules if getattr(m, "fusible", ())]
     fusible_maps = {getattr(owner, name) for owner in owners for name in owner.fusible}
@@ -117,29 +113,24 @@ def with_fused_projections(model: nn.Module, rows: int = 1) -> Iterator[None]:
         for m in modules
         if m not in fusible_maps and is_plain(m) and m.weight.device.type == "cpu"
     ]
-    head: Any = getattr(model, "head", None)
     weights = [m.weight for m in (*fusible_maps, *single_maps, head) if hasattr(m, "weight")]
     compiled = any(module._compiled_call_impl is not None for module in model.modules())
-    if not weights or compiled or torch.is_autocast_enabled(weights[0].device.type):
+    if compiled or torch.is_autocast_enabled(head.weight.device.type):
         yield
         return
-    small = sum(w.numel() * w.element_size() for w in weights) <= MAX_COPY_BYTES
-    owners = [*(owners if small else ()), *([] if head is None else [head])]
-    rows = rows if small else max(rows, 2)  # only for one row a weight is copied
+    if sum(w.numel() * w.element_size() for w in weights) > MAX_COPY_BYTES:
+        owners, rows = [], max(rows, 2)  # only for one row a weight is copied
     try:
+        head.fused_maps = head.fuse(rows)
         for owner in owners:
-            owner.fused_maps = (
-                owner.fuse(rows)
-                if owner is head
-                else fuse(*(getattr(owner, n) for n in owner.fusible), rows=rows)
-            )
+            owner.fused_maps = fuse(*(getattr(owner, n) for n in owner.fusible), rows=rows)
         for module in single_maps:
             projection = fuse(module, rows=rows)
             if rows > 1 or not projection.may_transpose:
                 module.forward = projection.product  # of this instance, not of its class
         yield
     finally:
-        for owner in owners:
+        for owner in (*owners, head):
             owner.fused_maps = None
         for module in single_maps:
             module.__dict__.pop("forward", None)

@@ -35,7 +35,10 @@ class MetaResults(TorchDispatchMode):
         key = operation, _sizes(args), _sizes(tuple(kwargs.items()))
         if key in self._results:
             is_tensor, sizes = self._results[key]
-            tensors = [_empty(*each) for each in sizes]
+            tensors = [
+                torch.empty_strided(shape, stride, dtype=dtype, device=device)
+                for shape, stride, dtype, device in sizes
+            ]
             return tensors[0] if is_tensor else tensors
         out = operation(*args, **kwargs)
         leaves = tree_leaves(out)
@@ -57,12 +60,6 @@ def _sizes(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(map(_sizes, value))
     return type(value), value
-
-
-def _empty(
-    shape: torch.Size, stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    return torch.empty_strided(shape, stride, dtype=dtype, device=device)
 
 
 @cache

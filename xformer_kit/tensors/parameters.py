@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
@@ -29,13 +29,6 @@ from xformer_kit.registry import config_error
 Role = Literal["embedding", "hidden", "head", "vector"]
 # Attributes that hold the module inside a wrapper (torch.compile, checkpointing, FSDP).
 WRAPPED = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
-# What modules stated before there was `parameter_info` -> how it is stated now.
-REPLACED = {
-    "looked_up": "embedding(...)",
-    "no_decay": "decays=False",
-    "no_gradient": "zero_gradient=True",
-    "residual": "writes=True",
-}
 
 
 @dataclass(frozen=True)
@@ -67,14 +60,6 @@ class ParameterInfo:
     decays: bool | None = None
     zero_gradient: bool = False
     shared: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.role not in get_args(Role) or any(
-            type(axis) is not str for axis in self.axes or ()
-        ):
-            raise TypeError(
-                f"a parameter has a role and names of axes, not {self.role}, {self.axes}"
-            )
 
     def of_bias(self) -> "ParameterInfo":
         """The description of the bias of a linear map, from that of its weight."""
@@ -163,13 +148,12 @@ def owned_parameters(modules: Mapping[str, nn.Module]) -> Iterator[Owned]:
     """Yields every parameter once. It takes the modules of `named_modules()`, so that building a
     model traverses them once.
     """
-    seen: set[int] = set()
+    seen = set()
     for path, module in modules.items():
-        for key, parameter in module._parameters.items():
-            if parameter is not None and id(parameter) not in seen:
-                seen.add(id(parameter))
-                name = canonical(f"{path}.{key}" if path else key)
-                yield Owned(name, parameter, module, key)
+        for name, parameter in module.named_parameters(path, recurse=False):
+            if parameter not in seen:
+                seen.add(parameter)
+                yield Owned(canonical(name), parameter, module, name.rpartition(".")[2])
 
 
 def canonical(name: str) -> str:
@@ -188,10 +172,10 @@ def _statements(module: nn.Module) -> Mapping[str, Statement]:
 
 def _checked(cls: type, statements: Any) -> Mapping[str, Statement]:
     """The statements. Raises ConfigError if they are no mapping of names to descriptions."""
-    if isinstance(statements, Mapping):
-        wrong = [k for k, v in statements.items() if not isinstance(v, ParameterInfo | Within)]
-        if not wrong and all(isinstance(key, str) for key in statements):
-            return statements
+    if isinstance(statements, Mapping) and all(
+        isinstance(key, str) and isinstance(value, Statement) for key, value in statements.items()
+    ):
+        return statements
     raise config_error(
         f"{cls.__name__}.parameter_info",
         "must map names of parameters and submodules to hidden, vector, embedding or Within",
@@ -208,10 +192,6 @@ def _of_class(cls: type) -> dict[str, Statement]:
     merged: dict[str, Statement] = {}
     for base in reversed(cls.__mro__):
         merged |= _checked(cls, getattr(base, "parameter_info", {}))
-        for old, new in REPLACED.items():
-            if isinstance(vars(base).get(old), (str, bool, tuple)):
-                fix = f"State {new} in parameter_info."
-                raise config_error(f"{cls.__name__}.{old}", "is not read", fix=fix)
     return dict(sorted(merged.items(), key=lambda item: -item[0].count(".")))
 
 

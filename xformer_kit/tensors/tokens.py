@@ -108,7 +108,8 @@ class Tokens(NamedTuple):
                 slot=torch.arange(start, start + field.shape[-1], device=field.device)[None]
             )
         if past is not None and past.document is not None and self.document is None:
-            tokens = tokens._replace(document=_last_document(past).expand(-1, tokens.length))
+            last = _at_last_real(past, past.document)
+            tokens = tokens._replace(document=last.expand(-1, tokens.length))
         if self.position is not None:
             return tokens
         counted = past is None or past.position is past.slot
@@ -123,24 +124,22 @@ class Tokens(NamedTuple):
         filled with its neutral value in the other: True for `real`, else 0.
         """
 
-        def join(name: str, a: Tensor | None, b: Tensor | None) -> Tensor | None:
-            if a is None and b is None:
-                return None
-            rows = max(field.shape[0] for field in (a, b) if field is not None)
-            a, b = (
-                _fill(name, rows, side, like) if f is None else f
-                for f, side, like in ((a, self, b), (b, more, a))
-            )
-            rows = max(a.shape[0], b.shape[0])
-            return torch.cat([a.expand(rows, -1), b.expand(rows, -1)], -1)
-
         # One tensor is both slot and position: it is concatenated once.
         same = self.position is self.slot and more.position is more.slot
-        pairs = zip(Tokens._fields, self, more, strict=True)
-        joined = Tokens(
-            *(None if same and name == "position" else join(name, a, b) for name, a, b in pairs)
-        )
-        return joined._replace(position=joined.slot) if same else joined
+        joined: dict[str, Tensor] = {}
+        for name, *fields in zip(Tokens._fields, self, more, strict=True):
+            like = next((field for field in fields if field is not None), None)
+            if like is None or (same and name == "position"):
+                continue
+            a, b = (
+                torch.full((1, side.length), name == "real", dtype=like.dtype, device=like.device)
+                if field is None
+                else field
+                for field, side in zip(fields, (self, more), strict=True)
+            )
+            rows = max(len(a), len(b))
+            joined[name] = torch.cat([a.expand(rows, -1), b.expand(rows, -1)], -1)
+        return Tokens(**joined, **({"position": joined.get("slot")} if same else {}))
 
     def as_query(self) -> "Tokens":
         """Fields as (b, 1, q, 1), so that a mask or a bias broadcasts to (b, h, q, k)."""
@@ -187,11 +186,6 @@ def _continued_positions(past: Tokens, new: Tokens) -> Tensor:
     return count[:, past.length :] + more
 
 
-def _last_document(tokens: Tokens) -> Tensor:
-    """The number of the document of the last real token, (b, 1)."""
-    return _at_last_real(tokens, tokens.document)
-
-
 def _at_last_real(tokens: Tokens, field: Any) -> Tensor:
     """The value (b, 1) of a field at the last real token; at the first one if none is real."""
     if tokens.real is None:
@@ -218,10 +212,6 @@ def order_without_gaps(real: Tensor | None) -> Tensor | None:
     begun = real.cumsum(-1) > 0
     # 0 before the first real token, 1 for real ones, 2 for padding after it
     return (begun.long() * 2 - real.long()).argsort(dim=-1, stable=True)
-
-
-def _fill(name: str, rows: int, tokens: Tokens, like: Tensor) -> Tensor:
-    return torch.full((rows, tokens.length), name == "real", dtype=like.dtype, device=like.device)
 
 
 class AttentionContext(NamedTuple):
@@ -303,6 +293,20 @@ def scaled_products(q: Tensor, k: Tensor, scale: float | Tensor) -> Tensor:
     return q * scale @ expand_heads(k, q.shape[1]).mT
 
 
+def masked_weights(
+    scores: Tensor, seen: Tensor | None, weights: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """weights(scores) with scores (b, h, t, s) of -inf where `seen`, which broadcasts to them, is
+    False, and 0 in rows where all of it is; None: all are seen.
+    """
+    if seen is None:
+        return weights(scores)
+    # A row without visible keys is not masked, so that its weights are finite; then they are set to
+    # zero.
+    empty = ~seen.any(-1, keepdim=True)
+    return weights(scores.masked_fill(~(seen | empty), -math.inf)).masked_fill(empty, 0)
+
+
 def scaled_to_unit(x: Tensor, eps: float = 1e-12) -> Tensor:
     """x / max(|x|, eps) over the last axis, in fp32 or better."""
     # In fp16 a large |x| overflows, and eps is 0.
@@ -319,49 +323,46 @@ def table_rows(name: str, rows: Tensor, table: Tensor, fix: str = "") -> Tensor:
     try:
         return F.embedding(rows, table)
     except IndexError:
-        least, largest = (int(n) for n in rows.aminmax())
-        got = least if least < 0 else largest
-        raise config_error(name, f"must be from 0 to {len(table) - 1}", got=got, fix=fix) from None
+        got, rule = number_outside(rows, len(table)), f"must be from 0 to {len(table) - 1}"
+        raise config_error(name, rule, got=got, fix=fix) from None
 
 
-def _integers(x: Tensor) -> bool:
-    return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
+def number_outside(numbers: Tensor, size: int) -> int | None:
+    """The least or the largest of the numbers, if it is not from 0 to size - 1. Reads values."""
+    least, largest = (int(n) for n in numbers.aminmax())
+    return least if least < 0 else largest if largest >= size else None
+
+
+def _integers(x: Any) -> bool:
+    return isinstance(x, Tensor) and not (
+        x.is_floating_point() or x.is_complex() or x.dtype == torch.bool
+    )
 
 
 def checked_ids(name: str, ids: Any, **fields: Any) -> Tensor:
     """Returns ids (b, t) of any integer type as int64. Raises ConfigError if they are not ids, if a
     field is not (b, t) or (1, t), or if it is not of bool (`real`, `prefix`) or of integers.
     """
-    if not isinstance(ids, Tensor):
+    if not _integers(ids) or ids.ndim != 2 or not ids.numel():
         raise config_error(
             name,
-            "must be a tensor (batch, tokens)",
-            got=type(ids).__name__,
+            "must be a tensor of ids (batch, tokens) with at least one token",
+            got=_described(ids),
             fix="Try torch.tensor([[1, 2]]).",
-        )
-    if ids.ndim != 2 or not ids.numel() or not _integers(ids):
-        raise config_error(
-            name,
-            "must be ids (batch, tokens) with at least one token",
-            got=f"{tuple(ids.shape)} of {ids.dtype}",
         )
     rows, length = ids.shape
     for key, field in fields.items():
-        if field is None:
-            continue
-        if not isinstance(field, Tensor):
-            raise config_error(key, "must be a tensor (batch, tokens)", got=type(field).__name__)
-        if field.ndim != 2 or field.shape[0] not in (1, rows) or field.shape[1] != length:
-            raise config_error(
-                key,
-                f"must have a value for each token, ({rows}, {length})",
-                got=f"{tuple(field.shape)}",
-            )
-        if not key.endswith(("real", "prefix")):
-            if not _integers(field):
-                raise config_error(key, "must be integers", got=field.dtype)
-        elif field.dtype != torch.bool:
-            raise config_error(
-                key, "must be true or false", got=field.dtype, fix=f"Try {key}={key}.bool()."
-            )
+        kind = "bool" if key.endswith(("real", "prefix")) else "integers"
+        typed = _integers(field) or getattr(field, "dtype", None) == torch.bool
+        if field is not None and not (
+            typed
+            and _integers(field) == (kind == "integers")
+            and tuple(field.shape) in ((1, length), (rows, length))
+        ):
+            rule = f"must be a tensor ({rows}, {length}) of {kind}"
+            raise config_error(key, rule, got=_described(field))
     return ids.long()
+
+
+def _described(x: Any) -> str:
+    return f"{tuple(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__

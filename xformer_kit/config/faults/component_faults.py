@@ -123,7 +123,7 @@ def extra_faults(config: Node, model: ModelPlan) -> Faults:
         if sub.kind == "attn" and not sub.cross
     ]
     unchanged = [sub for sub in attentions if not sub.context.attn.values]
-    context = Context(dim=model.dim, stacks=model.stacks)
+    context = Context(dim=model.output.dim, stacks=model.stacks)
     for name, options in model.extras.items():
         path = f"extra.{name}"
         if EXTRAS[name].overrides("values") and not attentions:

@@ -40,19 +40,13 @@ def _unselected(words: Collection[str], paths: Collection[str]) -> Faults:
         known = patterns if "." in word else names
         rule = "no linear map has this name or path"
         yield Fault("lora.of", rule, word, suggestion(word, known))
-    unreached = dict(unreached_layers(paths, words))
-    if unknown or not unreached or any("." in word for word in words):
-        return
-    layers, (first, *_) = list(unreached), unreached.values()
-    example = next(path for path in paths if any(selects(word, path) for word in words))
-    yield Fault(
-        "lora.of",
-        f"reaches no linear map of {', '.join(layers[:3])}"
-        f"{f' and {len(layers) - 3} other layers' * (len(layers) > 3)}",
-        f"[{', '.join(words)}]",
-        f"Add one of {', '.join(first)}; or, for adapters only in other layers, name paths, as in"
-        f" '{_pattern(example)}'.",
-    )
+    layers = unreached_layers(paths, words)
+    if layers and not unknown and not any("." in word for word in words):
+        others = f" and {len(layers) - 3} other layers" * (len(layers) > 3)
+        rule = f"reaches no linear map of {', '.join(layers[:3])}{others}"
+        fix = "Add a map of theirs; or, for adapters only in other layers, name paths,"
+        fix += f" such as '{patterns[0]}'."
+        yield Fault("lora.of", rule, f"[{', '.join(words)}]", fix)
 
 
 def _pattern(path: str) -> str:

@@ -157,7 +157,7 @@ class WholeTextAttention(Attention):
     def attention_weights(self, calls, probe):
         return probe(self.head_dim)
 
-    def cache(self, rows, length, context=None) -> Cache:
+    def cache(self, rows, length) -> Cache:
         return EmptyCache()
 
 

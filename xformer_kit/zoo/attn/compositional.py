@@ -120,6 +120,6 @@ class Compositional(MultiHead):
             out = (scores.softmax(-2) * found).sum(-2)  # (b, h, t, r, 1) * (b, h, t, r, e)
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, e) -> (b, t, dim)
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         keys = rows, self.kv_heads, length, self.head_dim
         return KeyValueCache.of(self, keys, (rows, 1, length, self.v_head_dim))

@@ -16,7 +16,7 @@ from xformer_kit.attention import (
     NoGate,
     Projections,
     WeightOptions,
-    to_fp32,
+    at_least_fp32,
 )
 from xformer_kit.kernel import Kernel, expand_heads
 from xformer_kit.registry import Fault, Unused
@@ -93,7 +93,7 @@ class Exclusive(MultiHead):
         own = expand_heads(v[:, :, -q.shape[2] :], out.shape[1])  # values of the queries' tokens
         # Not by a unit vector: for a token that sees only itself the share is exactly 1, and the
         # output zero, which a norm after it would not make of rounding errors.
-        wide, own = to_fp32(out), to_fp32(own)
+        wide, own = at_least_fp32(out), at_least_fp32(own)
         share = (wide * own).sum(self.axes, keepdim=True)
         length = own.square().sum(self.axes, keepdim=True).clamp(min=1e-24)
         return (wide - share / length * own).to(out.dtype)

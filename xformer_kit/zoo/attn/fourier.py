@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from xformer_kit.attention import ATTENTIONS, to_fp32
+from xformer_kit.attention import ATTENTIONS, at_least_fp32
 from xformer_kit.zoo.attn._whole_text import BREAKS, WholeTextAttention, text_rows
 
 
@@ -26,7 +26,7 @@ class Fourier(WholeTextAttention):
 
     def forward(self, x, source, context, cache=None):
         texts = text_rows(context.query, len(x))
-        exact = to_fp32(x)  # not all devices support transforms in half precision
+        exact = at_least_fp32(x)  # not all devices support transforms in half precision
         if texts.length is None:
             return torch.fft.fft2(exact).real.to(x.dtype)
         waves, slot = torch.fft.fft(texts.to_rows(exact)), torch.arange(texts.n, device=x.device)

@@ -9,10 +9,10 @@ from xformer_kit.attention import (
     ATTENTIONS,
     Attention,
     KeyValueCache,
+    at_least_fp32,
     check_heads,
     head_channels,
     no_autocast,
-    to_fp32,
 )
 from xformer_kit.position import positions_are_slots
 from xformer_kit.registry import Fault, above, at_least
@@ -143,7 +143,7 @@ class Lambda(Attention):
         about 145 in fp32 keep their differences for every query.
         """
         with no_autocast(q):
-            q, k = to_fp32(q), to_fp32(k)
+            q, k = at_least_fp32(q), at_least_fp32(k)
             room = math.log(torch.finfo(k.dtype).max) - math.log(k.shape[-2]) - MARGIN
             # (b, 1, s, d); clamped, since padding may be larger than any real key
             high = (k - _middle(k.detach(), real, room)).clamp(max=room).exp()
@@ -163,7 +163,7 @@ class Lambda(Attention):
             return weights
         return weights.masked_fill((distance.abs() > self.scope)[:, None], 0)
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         shapes = ((rows, 1, length, channels) for channels in (self.head_dim, self.v_head_dim))
         return KeyValueCache.of(self, *shapes)
 

@@ -141,6 +141,6 @@ class Linformer(WholeTextAttention):
         has_token = (texts.length > 0).view(texts.documents.shape)  # type: ignore[operator]
         return tuple(x.repeat_interleave(self.rank, 1) for x in (texts.documents, has_token))
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         shape = rows, self.heads, self.rank, self.head_dim
         return ProjectedCache.of(self, shape, shape)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.attention import ATTENTIONS, no_autocast, to_fp32
+from xformer_kit.attention import ATTENTIONS, at_least_fp32, no_autocast
 from xformer_kit.kernel import Kernel, scaled_products
 from xformer_kit.registry import Fault, at_least
 from xformer_kit.tensors import vector
@@ -118,7 +118,7 @@ class Nystrom(LandmarkAttention):
 def inverse(a: Tensor, iterations: int) -> Tensor:
     """The pseudo-inverse of matrices whose rows are weights, (..., m, m), in at least fp32."""
     with no_autocast(a):
-        a = to_fp32(a)
+        a = at_least_fp32(a)
         one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
         z = a.mT / a.sum(-2).amax(-1).clamp(min=torch.finfo(a.dtype).tiny)[..., None, None]
         for _ in range(iterations):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from xformer_kit.attention import ATTENTIONS, to_fp32
+from xformer_kit.attention import ATTENTIONS, at_least_fp32
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Fault
 from xformer_kit.tensors.tokens import scaled_to_unit
@@ -72,7 +72,7 @@ class Orthoformer(LandmarkAttention):
         them a text has: which of the m there are, (rows, m).
         """
         unit, padding = scaled_to_unit(q), None if real is None else ~real[:, None]
-        length = to_fp32(q).norm(dim=-1)
+        length = at_least_fp32(q).norm(dim=-1)
         nearest = torch.zeros_like(length)  # largest |cos| of each query with those chosen
         if padding is not None:
             length = length.masked_fill(padding, -1.0)

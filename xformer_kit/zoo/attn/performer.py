@@ -144,8 +144,8 @@ class Performer(Kernelized):
     def divided(self, top, bottom):
         return top / bottom.clamp(min=torch.finfo(bottom.dtype).tiny ** 0.5)
 
-    def cache(self, rows, length, context=None):
-        cache = super().cache(rows, length, context)
+    def cache(self, rows, length):
+        cache = super().cache(rows, length)
         if self.positive:
             cache.append(
                 cache.tensors[0], cache.tensors[0].new_full((rows, self.heads, 1), -math.inf)

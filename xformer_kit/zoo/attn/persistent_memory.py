@@ -113,7 +113,7 @@ class PersistentMemory(MultiHead):
         """Queries; if they are rotated, with scaled products of the unrotated ones and the
         learned keys as more channels.
         """
-        q = self.q_norm(q) if self.norm_before_rotation else q
+        q = q if self.q_norm is None or self.norm_after_rotation else self.q_norm(q)
         rotated = context.position.rotate(q, context.query)
         plain = q
         if self.norm_after_rotation:

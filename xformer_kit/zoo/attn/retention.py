@@ -11,9 +11,9 @@ from xformer_kit.attention import (
     ATTENTIONS,
     Recurrent,
     StateCache,
+    at_least_fp32,
     check_heads,
     head_channels,
-    to_fp32,
 )
 from xformer_kit.kernel import Kernel, Recurrence, segments
 from xformer_kit.registry import above, at_least
@@ -77,13 +77,9 @@ class Retention(Recurrent):
         yield from above(options, eps=0)
 
     def forward(self, x, source, context, cache=None):
-        maps = (
-            self.fused_maps(x)
-            if self.fused_maps is not None
-            else [getattr(self, name)(x) for name in self.fusible]
-        )
+        maps = self.project_input(x)
         q, k, v = (
-            m.unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in map(to_fp32, maps[:3])
+            m.unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in map(at_least_fp32, maps[:3])
         )
         q = context.position.rotate(q, context.query)
         k = context.position.rotate_key(k, context.query)
@@ -102,7 +98,7 @@ class Retention(Recurrent):
         out = out.transpose(1, 2).flatten(2).to(maps[0].dtype)
         return self.o(out if self.gate is None else out * F.silu(maps[3]))
 
-    def cache(self, rows, length, context=None):
+    def cache(self, rows, length):
         return StateCache.of(self, (rows, self.heads, self.head_dim, self.v_head_dim))
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from xformer_kit.attention import SCORES, Score, to_fp32
+from xformer_kit.attention import SCORES, Score, at_least_fp32
 from xformer_kit.registry import above
 from xformer_kit.zoo.score._largest import straight_through
 
@@ -35,7 +35,7 @@ class Gumbel(Score):
 
     def weights(self, scores):
         if self.training:
-            noise = torch.empty_like(to_fp32(scores)).exponential_().log()
+            noise = torch.empty_like(at_least_fp32(scores)).exponential_().log()
             scores = scores - noise.to(scores.dtype)
         # Relative to the largest, or a low temperature would make several of them infinite.
         top = scores.detach().amax(-1, keepdim=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.attention import SCORES, KeyValueCache, Score, to_fp32
+from xformer_kit.attention import SCORES, KeyValueCache, Score, at_least_fp32
 from xformer_kit.registry import Fault, config_error
 from xformer_kit.tensors.tokens import AttentionContext, Tokens
 
@@ -81,7 +81,7 @@ class Selective(Score):
     ) -> Tensor:
         t, s = scores.shape[-2:]
         first = scores[:, 0]
-        subtracted = to_fp32(first).relu()  # (b, t, s)
+        subtracted = at_least_fp32(first).relu()  # (b, t, s)
         slot = torch.arange(s, device=scores.device)
         hidden = slot == slot[s - t :, None]
         if seen is not None:
@@ -99,7 +99,7 @@ class Selective(Score):
                 past = torch.zeros_like(total[:, 0])
             past = F.pad(past, (0, s - past.shape[-1]))
             cache.subtracted, before = total[:, -1] + past, before + past[:, None]
-        return super().forward(to_fp32(scores) - before[:, None], seen).to(scores.dtype)
+        return super().forward(at_least_fp32(scores) - before[:, None], seen).to(scores.dtype)
 
     def weights(self, scores):
         return scores.softmax(-1)
