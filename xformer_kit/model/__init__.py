@@ -1,1 +1,1 @@
-"""The model: embedding, stacks of blocks, head, loss, initial weights and adapters."""
+"""The model: embedding, stacks of blocks, head, loss, initial weights, adapters and shards."""
