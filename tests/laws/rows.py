@@ -37,15 +37,16 @@ def all_pairs() -> list[Row]:
 
 
 @cache
-def each_choice() -> set[Row]:
-    """Returns few of these rows that contain every choice, for laws that are too slow for all
-    pairs.
-    """
-    missing, found = {choice for row in all_pairs() for choice in row}, set[Row]()
-    while missing:
-        row = max(all_pairs(), key=lambda row: len(missing.intersection(row)))
-        found.add(row)
-        missing -= set(row)
+def each_choice(times: int = 1) -> set[Row]:
+    """Returns few of these rows that contain every choice at least so often."""
+    found = set[Row]()
+    for _ in range(times):
+        left = [row for row in all_pairs() if row not in found]
+        missing = {choice for row in all_pairs() for choice in row}
+        while missing:
+            row = max(left, key=lambda row: len(missing.intersection(row)))
+            found.add(row)
+            missing -= set(row)
     return found
 
 
