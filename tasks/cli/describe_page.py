@@ -55,10 +55,10 @@ def _parameters(description: Description) -> Table:
         info, count = row.info, f"{row.number} x" if row.number > 1 else ""
         facts = {
             "writes to the stream": info.writes,
-            "gated": info.gated,
+            "multiplied by gate": info.multiplied_by_gate,
             "bias": info.bias,
-            "values": info.values and not info.writes,
-            "shared by heads": info.shared,
+            "scales output": info.scales_output and not info.writes,
+            "shared by heads": info.shared_by_heads,
             "no decay": len(row.shape) > 1 and not info.decays,
             "its gradient may be zero": info.zero_gradient,
         }

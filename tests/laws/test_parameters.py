@@ -31,7 +31,7 @@ class NothingWrites(MLP):
 
 
 class BiasOfHeadsIsShared(MultiHead):
-    parameter_info = {"q.bias": vector("heads*head_dim", bias=True, shared=True)}
+    parameter_info = {"q.bias": vector("heads*head_dim", bias=True, shared_by_heads=True)}
 
 
 test_a_false_statement_breaks_the_law = broken_component_test(

@@ -11,7 +11,7 @@ from xformer_kit import ConfigError, build, compose
 from xformer_kit.optim import parameter_groups
 from xformer_kit.tensors import (
     ParameterInfo,
-    Within,
+    SubmoduleInfo,
     embedding,
     hidden,
     parameter_table,
@@ -32,7 +32,7 @@ class Norm(nn.Module):
 class Inner(nn.Module):
     parameter_info = {
         "up": hidden("width", "dim"),
-        "norm": Within({"normalised": "width"}, shared=True),
+        "norm": SubmoduleInfo({"normalised": "width"}, shared_by_heads=True),
         "absent": vector("dim"),
         "up.absent": vector("dim"),
     }
@@ -57,9 +57,9 @@ class Outer(nn.Module):
 
 def test_a_submodule_describes_its_weight_and_its_bias_and_absent_names_are_ignored():
     assert parameter_table(Inner()) == {
-        "up.weight": hidden("width", "dim", decays=True, shared=False),
-        "up.bias": vector("width", bias=True, decays=False, shared=False),
-        "norm.gain": vector("width", decays=False, shared=True),
+        "up.weight": hidden("width", "dim", decays=True, shared_by_heads=False),
+        "up.bias": vector("width", bias=True, decays=False, shared_by_heads=False),
+        "norm.gain": vector("width", decays=False, shared_by_heads=True),
     }
 
 
@@ -69,7 +69,7 @@ def test_a_subclass_adds_to_the_statements_of_its_base_and_an_outer_module_repla
         derived["up.bias"].zero_gradient
         and derived["up.weight"] == parameter_table(Inner())["up.weight"]
     )
-    assert outer["inner.up.weight"] == hidden("rank", "dim", decays=False, shared=False)
+    assert outer["inner.up.weight"] == hidden("rank", "dim", decays=False, shared_by_heads=False)
     assert outer["inner.norm.gain"].axes == ("width",)
 
 
@@ -116,7 +116,7 @@ def test_a_model_on_the_meta_device_has_the_same_table(words):
     table = parameter_table(build(config, 11))
     assert parameter_table(empty) == table
     assert set(table) == {name for name, _ in empty.named_parameters()}
-    assert table["embed.weight"] == embedding("vocab", "dim", decays=True, shared=False)
+    assert table["embed.weight"] == embedding("vocab", "dim", decays=True, shared_by_heads=False)
     if "lora.rank=2" in words:
         experts = "decoder.0.ffn.experts.up"
         assert table[f"{experts}.lora_a"].axes == ("experts", "rank", "dim")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from xformer_kit.attention.heads import head_channels
 from xformer_kit.registry import Context, Fault, Options, Registry
 from xformer_kit.registry.traits import AttentionTraits
-from xformer_kit.tensors import Statement, hidden
+from xformer_kit.tensors import Info, hidden
 from xformer_kit.tensors.cache import Cache
 from xformer_kit.tensors.fused_projections import FusedProjections
 from xformer_kit.tensors.tokens import AttentionContext
@@ -33,7 +33,7 @@ class Attention(nn.Module):
     fusible: tuple[str, ...] = ()
     fused_maps: FusedProjections | None = None
 
-    parameter_info: Mapping[str, Statement] = {"v": hidden(values=True), "o": hidden(writes=True)}
+    parameter_info: Mapping[str, Info] = {"v": hidden(scales_output=True), "o": hidden(writes=True)}
 
     def forward(
         self,

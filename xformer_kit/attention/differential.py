@@ -32,11 +32,11 @@ class Differential(Attention):
         "q": hidden("heads*2*head_dim", "dim"),
         "k": hidden("kv_heads*2*head_dim", "dim"),
         "k.bias": vector("kv_heads*2*head_dim", bias=True, zero_gradient=True),
-        "v": hidden("kv_heads*2*head_dim", "dim", values=True),
+        "v": hidden("kv_heads*2*head_dim", "dim", scales_output=True),
         "o": hidden("dim", "heads*2*head_dim", writes=True),
-        "lambda_q": vector("2", "head_dim", shared=True),
-        "lambda_k": vector("2", "head_dim", shared=True),
-        "weight": vector("2*head_dim", shared=True),
+        "lambda_q": vector("2", "head_dim", shared_by_heads=True),
+        "lambda_k": vector("2", "head_dim", shared_by_heads=True),
+        "weight": vector("2*head_dim", shared_by_heads=True),
     }
 
     def __init__(

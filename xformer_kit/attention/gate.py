@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.registry import Fault, Registry, at_least
-from xformer_kit.tensors import Statement, Within, hidden, vector
+from xformer_kit.tensors import Info, SubmoduleInfo, hidden, vector
 
 GateInput = Literal["input", "output", "both"]
 Activation = Literal["sigmoid", "silu"]
@@ -23,7 +23,7 @@ class Gate(nn.Module):
     `after`, which changes its output.
     """
 
-    parameter_info: Mapping[str, Statement] = {}
+    parameter_info: Mapping[str, Info] = {}
 
     def before(self, x: Tensor, out: Tensor) -> Tensor:
         """x (b, t, dim), the attention's input, and out (b, t, h, e), the output of its heads ->
@@ -91,9 +91,9 @@ class TokenGate(Gate):
 
     parameter_info = {
         "input": hidden("gated_channels", "dim"),
-        "output": hidden("gated_channels", "heads*v_head_dim", shared=False),
-        "input.reduce": hidden("rank", "dim", shared=True),
-        "output.reduce": hidden("rank", "heads*v_head_dim", shared=False),
+        "output": hidden("gated_channels", "heads*v_head_dim", shared_by_heads=False),
+        "input.reduce": hidden("rank", "dim", shared_by_heads=True),
+        "output.reduce": hidden("rank", "heads*v_head_dim", shared_by_heads=False),
         "input.expand": hidden("gated_channels", "rank"),
         "output.expand": hidden("gated_channels", "rank"),
         "bias": vector("gated_channels", bias=True),
@@ -161,7 +161,7 @@ class HeadGate(TokenGate):
     4.2).
     """
 
-    parameter_info = {"": Within({"gated_channels": "heads"})}
+    parameter_info = {"": SubmoduleInfo({"gated_channels": "heads"})}
 
     @staticmethod
     def size(dim, heads, v_head_dim):
@@ -179,7 +179,7 @@ class ElementGate(TokenGate):
     With activation=silu, silu(x W) * o is a GLU (Shazeer, 2020, arXiv:2002.05202, eq. 6).
     """
 
-    parameter_info = {"": Within({"gated_channels": "heads*v_head_dim"})}
+    parameter_info = {"": SubmoduleInfo({"gated_channels": "heads*v_head_dim"})}
 
     @staticmethod
     def size(dim, heads, v_head_dim):
@@ -200,7 +200,7 @@ class ProjectedGate(TokenGate):
     # gate is computed from the attention's input, of which the query is a projection; the gated
     # vector is computed only from o.
 
-    parameter_info = {"": Within({"gated_channels": "dim"}, shared=True)}
+    parameter_info = {"": SubmoduleInfo({"gated_channels": "dim"}, shared_by_heads=True)}
 
     def __init__(
         self,

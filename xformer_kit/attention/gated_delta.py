@@ -13,7 +13,7 @@ from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.registry import Fault, above, at_least
-from xformer_kit.tensors import Within, hidden, vector
+from xformer_kit.tensors import SubmoduleInfo, hidden, vector
 from xformer_kit.tensors.precision import at_least_fp32
 from xformer_kit.tensors.tokens import expand_heads
 
@@ -37,17 +37,17 @@ class GatedDelta(Recurrent):
     parameter_info = {
         "q": hidden("heads*head_dim", "dim"),
         "k": hidden("heads*head_dim", "dim"),
-        "v": hidden("v_heads*v_head_dim", "dim", values=True),
+        "v": hidden("v_heads*v_head_dim", "dim", scales_output=True),
         "beta": hidden("v_heads", "dim"),
         "o": hidden("dim", "v_heads*v_head_dim", writes=True),
-        "q_conv": Within({"convolved": "heads*head_dim"}),
-        "k_conv": Within({"convolved": "heads*head_dim"}),
-        "v_conv": Within({"convolved": "v_heads*v_head_dim"}),
+        "q_conv": SubmoduleInfo({"convolved": "heads*head_dim"}),
+        "k_conv": SubmoduleInfo({"convolved": "heads*head_dim"}),
+        "v_conv": SubmoduleInfo({"convolved": "v_heads*v_head_dim"}),
         "alpha": hidden("v_heads", "dim"),
         "log_rate": vector("v_heads"),
         "step": vector("v_heads"),
-        "gate": hidden("v_heads*v_head_dim", "dim", values=True),
-        "weight": vector("v_head_dim", shared=True),
+        "gate": hidden("v_heads*v_head_dim", "dim", scales_output=True),
+        "weight": vector("v_head_dim", shared_by_heads=True),
     }
 
     def __init__(

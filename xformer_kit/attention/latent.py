@@ -13,7 +13,7 @@ from xformer_kit.attention.base import ATTENTIONS, Attention
 from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Fault, above, at_least, in_range
-from xformer_kit.tensors import Within, hidden, vector
+from xformer_kit.tensors import SubmoduleInfo, hidden, vector
 from xformer_kit.tensors.cache import KeyValueCache
 from xformer_kit.tensors.fused_projections import is_plain
 from xformer_kit.tensors.tokens import AttentionContext, Tokens, scaled_products
@@ -45,15 +45,15 @@ class Latent(Attention):
     """
 
     parameter_info = {
-        "q_down": hidden("q_rank", "dim", shared=True),
-        "q_norm": Within({"normalised": "q_rank"}, shared=True),
-        "kv_down": hidden("kv_rank", "dim", shared=True),
-        "kv_norm": Within({"normalised": "kv_rank"}, shared=True),
-        "k_rope": hidden("rope_head_dim", "dim", shared=True),
+        "q_down": hidden("q_rank", "dim", shared_by_heads=True),
+        "q_norm": SubmoduleInfo({"normalised": "q_rank"}, shared_by_heads=True),
+        "kv_down": hidden("kv_rank", "dim", shared_by_heads=True),
+        "kv_norm": SubmoduleInfo({"normalised": "kv_rank"}, shared_by_heads=True),
+        "k_rope": hidden("rope_head_dim", "dim", shared_by_heads=True),
         # Without rotation it adds the same number to all scores of a row.
-        "k_rope.bias": vector("rope_head_dim", bias=True, zero_gradient=True, shared=True),
+        "k_rope.bias": vector("rope_head_dim", bias=True, zero_gradient=True, shared_by_heads=True),
         "k": hidden("heads*head_dim", "kv_rank"),
-        "v": hidden("heads*v_head_dim", "kv_rank", values=True),
+        "v": hidden("heads*v_head_dim", "kv_rank", scales_output=True),
         "o": hidden("dim", "heads*v_head_dim", writes=True),
     }
 

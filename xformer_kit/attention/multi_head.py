@@ -25,7 +25,7 @@ from xformer_kit.registry import (
     format_value,
     in_range,
 )
-from xformer_kit.tensors import Within, hidden, vector
+from xformer_kit.tensors import SubmoduleInfo, hidden, vector
 from xformer_kit.tensors.cache import KeyValueCache
 from xformer_kit.tensors.tokens import Tokens
 
@@ -110,13 +110,15 @@ class MultiHead(Attention):
         "q": hidden("heads*head_dim", "dim"),
         "k": hidden("kv_heads*head_dim", "dim"),
         "k.bias": vector("kv_heads*head_dim", bias=True, zero_gradient=True),
-        "v": hidden("kv_heads*v_head_dim", "dim", values=True),
+        "v": hidden("kv_heads*v_head_dim", "dim", scales_output=True),
         "o": hidden("dim", "heads*v_head_dim", writes=True),
-        "q_norm": Within({"normalised": "head_dim"}, shared=True),
-        "k_norm": Within(
+        "q_norm": SubmoduleInfo({"normalised": "head_dim"}, shared_by_heads=True),
+        "k_norm": SubmoduleInfo(
             {"normalised": "head_dim", "heads": "kv_heads"}, True, zero_gradient_of_biases=True
         ),
-        "v_norm": Within({"normalised": "v_head_dim", "heads": "kv_heads"}, shared=True),
+        "v_norm": SubmoduleInfo(
+            {"normalised": "v_head_dim", "heads": "kv_heads"}, shared_by_heads=True
+        ),
     }
 
     def __init__(

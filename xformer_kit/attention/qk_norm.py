@@ -19,7 +19,7 @@ from xformer_kit.registry import (
     independent_check,
     nearest_values,
 )
-from xformer_kit.tensors import Within, vector
+from xformer_kit.tensors import SubmoduleInfo, vector
 from xformer_kit.tensors.tokens import scaled_to_unit
 
 Norm = Callable[[int], nn.Module]
@@ -30,7 +30,7 @@ class EachHead(nn.ModuleList):
     R+).
     """
 
-    parameter_info = {"": Within(shared=False)}
+    parameter_info = {"": SubmoduleInfo(shared_by_heads=False)}
 
     def forward(self, x: Tensor) -> Tensor:
         """x (b, h, t, d) -> the same shape."""
@@ -42,7 +42,9 @@ class OverProjection(nn.Module):
     section 3.3.2).
     """
 
-    parameter_info = {"norm": Within({"normalised": "heads*normalised"}, shared=False)}
+    parameter_info = {
+        "norm": SubmoduleInfo({"normalised": "heads*normalised"}, shared_by_heads=False)
+    }
 
     def __init__(self, norm: nn.Module):
         super().__init__()
@@ -57,7 +59,7 @@ class OverProjection(nn.Module):
 class OverGroups(nn.Module):
     """A norm over each of `groups` equal groups of channels, which share its weights."""
 
-    parameter_info = {"norm": Within({"normalised": "channels_of_group"})}
+    parameter_info = {"norm": SubmoduleInfo({"normalised": "channels_of_group"})}
 
     def __init__(self, norm: nn.Module, groups: int):
         super().__init__()
@@ -87,7 +89,7 @@ class ScaledDirection(Direction):
     heads share one).
     """
 
-    parameter_info = {"weight": vector("heads", shared=False)}
+    parameter_info = {"weight": vector("heads", shared_by_heads=False)}
 
     def __init__(self, heads: int, groups: int = 1):
         super().__init__(groups)

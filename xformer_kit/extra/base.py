@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from xformer_kit.registry import Context, Fault, Options, Registry
-from xformer_kit.tensors import Statement, Within
+from xformer_kit.tensors import Info, SubmoduleInfo
 from xformer_kit.tensors.tokens import Tokens
 
 State = tuple[Tensor, ...]  # tensors of the residual stream, each (b, t, dim)
@@ -57,7 +57,7 @@ class Extra(nn.Module):
     layer_class: "type[Extra] | None" = None
     predictions: Sequence[Prediction] = ()
 
-    parameter_info: Mapping[str, Statement] = {"": Within({"normalised": "dim"})}
+    parameter_info: Mapping[str, Info] = {"": SubmoduleInfo({"normalised": "dim"})}
 
     def __init__(self) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ from xformer_kit.registry import (
     in_range,
     independent_check,
 )
-from xformer_kit.tensors import Statement, Within, hidden, vector
+from xformer_kit.tensors import Info, SubmoduleInfo, hidden, vector
 from xformer_kit.tensors.fused_projections import FusedProjections
 from xformer_kit.tensors.report import Report
 from xformer_kit.tensors.tokens import UNKNOWN, Tokens
@@ -30,9 +30,9 @@ class FFN(nn.Module):
     """Base of all feed-forward networks."""
 
     # Those of the matrices, by their names; a network without one of them ignores it.
-    parameter_info: Mapping[str, Statement] = {
-        "gate": hidden(values=True),
-        "up": hidden(values=True),
+    parameter_info: Mapping[str, Info] = {
+        "gate": hidden(scales_output=True),
+        "up": hidden(scales_output=True),
         "down": hidden(writes=True),
     }
 
@@ -103,11 +103,11 @@ class Dense(FFN):
     gate: Any
     up: Any
 
-    parameter_info: Mapping[str, Statement] = {
-        "gate": hidden("width", "dim", values=True),
-        "up": hidden("width", "dim", values=True),
+    parameter_info: Mapping[str, Info] = {
+        "gate": hidden("width", "dim", scales_output=True),
+        "up": hidden("width", "dim", scales_output=True),
         "down": hidden("dim", "width", writes=True),
-        "inner_norm": Within({"normalised": "width"}),
+        "inner_norm": SubmoduleInfo({"normalised": "width"}),
     }
 
     def __init_subclass__(cls) -> None:
@@ -268,7 +268,7 @@ class GLU(Dense):
     arXiv:2410.01131, eq. 20 and 21), for extra=unit_weights; experts share s_u and s_v.
     """
 
-    parameter_info = {"up": hidden("width", "dim", values=True, gated=True)}
+    parameter_info = {"up": hidden("width", "dim", scales_output=True, multiplied_by_gate=True)}
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from xformer_kit.ffn.routes import Router
 from xformer_kit.registry import at_least
-from xformer_kit.tensors import Statement, hidden, vector
+from xformer_kit.tensors import Info, hidden, vector
 from xformer_kit.tensors.precision import no_autocast
 
 
@@ -20,7 +20,7 @@ class LearnedRouter(Router):
     (ST-MoE: Zoph et al., 2022, arXiv:2202.08906, eq. 5).
     """
 
-    parameter_info: Mapping[str, Statement] = {
+    parameter_info: Mapping[str, Info] = {
         "weight": hidden("experts", "dim"),
         "bias": vector("experts", bias=True),
     }

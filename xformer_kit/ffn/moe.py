@@ -11,7 +11,7 @@ from xformer_kit.ffn.grouped import grouped_linear
 from xformer_kit.ffn.router import SoftmaxRouter
 from xformer_kit.ffn.routes import Router, Routes
 from xformer_kit.registry import Fault, Registry, at_least, at_most
-from xformer_kit.tensors import Within, hidden
+from xformer_kit.tensors import SubmoduleInfo, hidden
 from xformer_kit.tensors.tokens import UNKNOWN
 
 # The kinds of experts. Their width is an option of the mixture.
@@ -88,7 +88,7 @@ class MixtureOfExperts(FFN):
     }
 
     parameter_info = {
-        "shared": Within({"width": "shared*width"}),
+        "shared": SubmoduleInfo({"width": "shared*width"}),
         "shared_gate": hidden("1", "dim"),
     }
 

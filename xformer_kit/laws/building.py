@@ -136,7 +136,7 @@ def _scaled(model: Model) -> set[str]:
         name
         for name, parameter in model.named_parameters()
         if table[name].writes
-        or (table[name].values and parameter in places and places[parameter].gain != 1)
+        or (table[name].scales_output and parameter in places and places[parameter].gain != 1)
     }
 
 

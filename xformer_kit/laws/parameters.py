@@ -115,8 +115,8 @@ def _check_shared(composition: Composition, path: str, module: nn.Module, table:
             continue
         factors = {name for axis in info.axes or () for name in axis.split("*")}
         of_output = info.bias and info.axes == ("dim",)
-        if info.shared == bool(factors & HEADS) and not of_output:
-            states = "states" if info.shared else "does not state"
+        if info.shared_by_heads == bool(factors & HEADS) and not of_output:
+            states = "states" if info.shared_by_heads else "does not state"
             raise composition.broken(f"{path}.{key}, {info.axes}, {states} that heads share it")
 
 

@@ -141,7 +141,7 @@ class Llama(Init):
     def std(self, matrix):
         if matrix.info.role == "head":
             return self.dim**-0.5
-        if matrix.looked_up or not (matrix.writes or matrix.info.gated):
+        if matrix.looked_up or not (matrix.writes or matrix.info.multiplied_by_gate):
             return super().std(matrix)
         layers = self.stacks[matrix.stack]
         if self.by_layer and matrix.layer is not None:

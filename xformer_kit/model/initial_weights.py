@@ -57,7 +57,10 @@ def initialise(model: Any, seed: int, init: Init) -> None:
         if value is None and info.bias:
             value = torch.zeros(shape)
         elif value is None and own.parameter.ndim >= 2:
-            number, gain = info.writes * writes[place.stack], place.gain if info.values else 1.0
+            number, gain = (
+                info.writes * writes[place.stack],
+                place.gain if info.scales_output else 1.0,
+            )
             matrix = Matrix(own.name, shape, info, number, gain, place.stack, place.layer)
             value = init.draw(matrix, draw)
         if value is not None:

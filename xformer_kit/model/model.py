@@ -16,9 +16,9 @@ from xformer_kit.model.stack import Stack
 from xformer_kit.model.stack_cache import empty_cache
 from xformer_kit.registry import config_error
 from xformer_kit.tensors import (
+    Info,
     ParameterInfo,
-    Statement,
-    Within,
+    SubmoduleInfo,
     embedding,
     hidden,
     vector,
@@ -83,7 +83,7 @@ class Model(nn.Module):
         self.head = head(embed)
         self.parameter_info = self._parameter_info(embed.embedding_dim, self.head.weight.shape[1])
 
-    def _parameter_info(self, embed_dim: int, head_dim: int) -> dict[str, Statement]:
+    def _parameter_info(self, embed_dim: int, head_dim: int) -> dict[str, Info]:
         """Descriptions of the embeddings and the head. embed_dim, head_dim: channels of both."""
         embedded, read = ("dim" if n == self.dim else "embed_dim" for n in (embed_dim, head_dim))
         return {
@@ -95,7 +95,7 @@ class Model(nn.Module):
             "head.scales": vector("vocab"),
             "head.transform": hidden(read, "dim"),
             "head.transform.dense": hidden(read, "dim"),
-            "head.transform.norm": Within({"normalised": read}),
+            "head.transform.norm": SubmoduleInfo({"normalised": read}),
         }
 
     def constrain(self) -> None:

@@ -16,7 +16,7 @@ from xformer_kit.model.stack_extras import StackExtras
 from xformer_kit.placement import Placement, State
 from xformer_kit.position import Position
 from xformer_kit.registry import config_error
-from xformer_kit.tensors import Statement, Within, hidden
+from xformer_kit.tensors import Info, SubmoduleInfo, hidden
 from xformer_kit.tensors.report import Report, add
 from xformer_kit.tensors.tokens import AttentionContext, Tokens, has_gap, order_without_gaps
 
@@ -84,18 +84,18 @@ class Stack(nn.Module):
         # the same of cross attentions, for the source's tokens
         self.cross_breaks = plan.cross_breaks
 
-    def _parameter_info(self) -> dict[str, Statement]:
+    def _parameter_info(self) -> dict[str, Info]:
         """Descriptions of the embeddings' norm and projection, and names of axes in norms and
         positions.
         """
         embedded = "embed_dim" if isinstance(self.project, nn.Linear) else "dim"
         positions: Any = self.position
         return {
-            "norm": Within({"normalised": "dim"}),
-            "embed_norm": Within({"normalised": embedded}),
+            "norm": SubmoduleInfo({"normalised": "dim"}),
+            "embed_norm": SubmoduleInfo({"normalised": embedded}),
             "project": hidden("dim", "embed_dim"),
             **{
-                f"position.{name}": Within({"dim": embedded})
+                f"position.{name}": SubmoduleInfo({"dim": embedded})
                 for name, encoding in positions.items()
                 if "embed" in encoding.enters
             },

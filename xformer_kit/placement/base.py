@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.registry import Context, Fault, Options, Registry, Unused
-from xformer_kit.tensors import Statement, Within
+from xformer_kit.tensors import Info, SubmoduleInfo
 from xformer_kit.tensors.tokens import Tokens
 
 State = tuple[Tensor, ...]  # tensors of the residual stream, each (b, t, dim)
@@ -70,7 +70,7 @@ class Placement(nn.Module):
 
     final_norm = True
 
-    parameter_info: Mapping[str, Statement] = {"": Within({"normalised": "dim"})}
+    parameter_info: Mapping[str, Info] = {"": SubmoduleInfo({"normalised": "dim"})}
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:

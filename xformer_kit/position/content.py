@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from xformer_kit.position.base import POSITIONS, Position, SinusoidPosition, positions_are_slots
 from xformer_kit.registry import Fault, above, at_least
-from xformer_kit.tensors import Within, embedding, hidden, vector
+from xformer_kit.tensors import SubmoduleInfo, embedding, hidden, vector
 from xformer_kit.tensors.tokens import AttentionContext, expand_heads, scaled_products
 
 
@@ -130,7 +130,7 @@ class Disentangled(Position):
 
     parameter_info = {
         "weight": embedding("positions", "dim"),
-        "norm": Within({"normalised": "dim"}),
+        "norm": SubmoduleInfo({"normalised": "dim"}),
     }
 
     def __init__(

@@ -3,9 +3,9 @@ reports, and descriptions of parameters.
 """
 
 from xformer_kit.tensors.parameters import (
+    Info,
     ParameterInfo,
-    Statement,
-    Within,
+    SubmoduleInfo,
     canonical,
     embedding,
     hidden,

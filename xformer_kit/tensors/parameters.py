@@ -7,12 +7,12 @@ of the instance, which is merged with those of its base classes:
         parameter_info = {
             "q": hidden("heads*head_dim", "dim"),
             "o": hidden("dim", "heads*v_head_dim", writes=True),
-            "q_norm": Within({"normalised": "head_dim"}, shared=True),
+            "q_norm": SubmoduleInfo({"normalised": "head_dim"}, shared_by_heads=True),
         }
 
 A key is the name of a parameter (`scale`, `k.bias`) or of a submodule (`q`), whose weight and bias
-it describes; a name that the module does not have is ignored. `Within` adds facts that depend
-on the outer module; "" is the module itself. If a module and one inside it describe the same
+it describes; a name that the module does not have is ignored. `SubmoduleInfo` adds facts that
+depend on the outer module; "" is the module itself. If a module and one inside it describe the same
 parameter, the outer one counts. `parameter_table` collects the descriptions of a model.
 """
 
@@ -40,42 +40,44 @@ class ParameterInfo:
     axes: name of each axis, such as dim, heads, head_dim, width, vocab, experts; a product is
     written heads*head_dim. None: not stated.
     writes: whether it is the last linear map of a sublayer, which writes to the residual stream.
-    values: whether it is one of the maps that scale a sublayer's output: values, outputs, and the
-    maps of feed-forward networks, but not queries, keys and routers.
-    gated: whether its output is multiplied by the activated output of another matrix.
+    scales_output: whether a sublayer's output scales with it: values, outputs, and the maps of
+    feed-forward networks, but not queries, keys and routers.
+    multiplied_by_gate: whether its output is multiplied by the activated output of another matrix.
     bias: whether it is added to the output of a map. Biases start at 0.
     decays: whether weight decay applies. None: it does if the parameter has two or more axes and is
     no bias.
     zero_gradient: whether its gradient may be zero in every step, by the component's mathematics.
-    shared: whether it is of an attention and has no axis of heads: a shard of the heads needs all
-    of it.
+    shared_by_heads: whether it is of an attention and has no axis of heads: a shard of the heads
+    needs all of it.
     """
 
     role: Role
     axes: tuple[str, ...] | None = None
     writes: bool = False
-    values: bool = False
-    gated: bool = False
+    scales_output: bool = False
+    multiplied_by_gate: bool = False
     bias: bool = False
     decays: bool | None = None
     zero_gradient: bool = False
-    shared: bool | None = None
+    shared_by_heads: bool | None = None
 
     def of_bias(self) -> "ParameterInfo":
         """The description of the bias of a linear map, from that of its weight."""
-        return ParameterInfo("vector", self.axes and self.axes[:-1], bias=True, shared=self.shared)
+        return ParameterInfo(
+            "vector", self.axes and self.axes[:-1], bias=True, shared_by_heads=self.shared_by_heads
+        )
 
 
-class Within(NamedTuple):
+class SubmoduleInfo(NamedTuple):
     """What an outer module adds to the descriptions of all parameters of a submodule.
 
     axes: name of an axis there -> its name here, such as that of the channels of a norm.
-    shared: for those that do not state it.
+    shared_by_heads: for those that do not state it.
     zero_gradient_of_biases: whether the gradient of biases may be zero.
     """
 
     axes: Mapping[str, str] = MappingProxyType({})
-    shared: bool | None = None
+    shared_by_heads: bool | None = None
     zero_gradient_of_biases: bool = False
 
     def __call__(self, info: ParameterInfo) -> ParameterInfo:
@@ -85,14 +87,20 @@ class Within(NamedTuple):
         return replace(
             info,
             axes=axes,
-            shared=self.shared if info.shared is None else info.shared,
+            shared_by_heads=self.shared_by_heads
+            if info.shared_by_heads is None
+            else info.shared_by_heads,
             zero_gradient=info.zero_gradient or (self.zero_gradient_of_biases and info.bias),
         )
 
 
-def hidden(*axes: str, writes: bool = False, values: bool = False, **facts: Any) -> ParameterInfo:
-    """A linear map; its axes are those of the weight (out, in). `writes` implies `values`."""
-    return ParameterInfo("hidden", axes or None, writes, values or writes, **facts)
+def hidden(
+    *axes: str, writes: bool = False, scales_output: bool = False, **facts: Any
+) -> ParameterInfo:
+    """A linear map; its axes are those of the weight, (out, in). `writes` implies
+    `scales_output`.
+    """
+    return ParameterInfo("hidden", axes or None, writes, scales_output or writes, **facts)
 
 
 def vector(*axes: str, **facts: Any) -> ParameterInfo:
@@ -105,7 +113,7 @@ def embedding(*axes: str, **facts: Any) -> ParameterInfo:
     return ParameterInfo("embedding", axes or None, **facts)
 
 
-Statement = ParameterInfo | Within
+Info = ParameterInfo | SubmoduleInfo
 
 
 def parameter_table(model: nn.Module) -> dict[str, ParameterInfo]:
@@ -117,10 +125,10 @@ def parameter_table(model: nn.Module) -> dict[str, ParameterInfo]:
     """
     modules = dict(model.named_modules())
     stated: dict[nn.Parameter, ParameterInfo] = {}
-    within: list[tuple[nn.Module, Within]] = []
+    within: list[tuple[nn.Module, SubmoduleInfo]] = []
     for module in modules.values():
         for key, statement in _statements(module).items():
-            if isinstance(statement, Within):
+            if isinstance(statement, SubmoduleInfo):
                 inner = module if key == "" else _found(module, key)
                 within += [(inner, statement)] if isinstance(inner, nn.Module) else []
                 continue
@@ -135,7 +143,7 @@ def parameter_table(model: nn.Module) -> dict[str, ParameterInfo]:
     return {own.name: _complete(stated[own.parameter], own.parameter) for own in owned}
 
 
-class Owned(NamedTuple):
+class OwnedParameter(NamedTuple):
     """A parameter, its canonical name, its module and the attribute there."""
 
     name: str
@@ -144,7 +152,7 @@ class Owned(NamedTuple):
     key: str
 
 
-def owned_parameters(modules: Mapping[str, nn.Module]) -> Iterator[Owned]:
+def owned_parameters(modules: Mapping[str, nn.Module]) -> Iterator[OwnedParameter]:
     """Yields every parameter once. It takes the modules of `named_modules()`, so that building a
     model traverses them once.
     """
@@ -153,7 +161,7 @@ def owned_parameters(modules: Mapping[str, nn.Module]) -> Iterator[Owned]:
         for name, parameter in module.named_parameters(path, recurse=False):
             if parameter not in seen:
                 seen.add(parameter)
-                yield Owned(canonical(name), parameter, module, name.rpartition(".")[2])
+                yield OwnedParameter(canonical(name), parameter, module, name.rpartition(".")[2])
 
 
 def canonical(name: str) -> str:
@@ -164,32 +172,32 @@ def canonical(name: str) -> str:
     return ".".join(path[1:] if path[0] == "module" else path)
 
 
-def _statements(module: nn.Module) -> Mapping[str, Statement]:
+def _statements(module: nn.Module) -> Mapping[str, Info]:
     cls: Any = type(module)
     own = vars(module).get("parameter_info")
     return {**_of_class(cls), **_checked(cls, own)} if own else _of_class(cls)
 
 
-def _checked(cls: type, statements: Any) -> Mapping[str, Statement]:
+def _checked(cls: type, statements: Any) -> Mapping[str, Info]:
     """The statements. Raises ConfigError if they are no mapping of names to descriptions."""
     if isinstance(statements, Mapping) and all(
-        isinstance(key, str) and isinstance(value, Statement) for key, value in statements.items()
+        isinstance(key, str) and isinstance(value, Info) for key, value in statements.items()
     ):
         return statements
     raise config_error(
         f"{cls.__name__}.parameter_info",
-        "must map names of parameters and submodules to hidden, vector, embedding or Within",
+        "must map names of parameters and submodules to hidden, vector, embedding or SubmoduleInfo",
         got=f"{statements!r}",
         fix='Try parameter_info = {"up": hidden("width", "dim")}.',
     )
 
 
 @cache
-def _of_class(cls: type) -> dict[str, Statement]:
+def _of_class(cls: type) -> dict[str, Info]:
     """The statements of a class and its bases, where those of a subclass count; those of one
     parameter before those of a submodule.
     """
-    merged: dict[str, Statement] = {}
+    merged: dict[str, Info] = {}
     for base in reversed(cls.__mro__):
         merged |= _checked(cls, getattr(base, "parameter_info", {}))
     return dict(sorted(merged.items(), key=lambda item: -item[0].count(".")))
@@ -227,7 +235,7 @@ def _described(
                 yield parameter, of_key
 
 
-def _unstated(own: Owned) -> ParameterInfo:
+def _unstated(own: OwnedParameter) -> ParameterInfo:
     axes = ("normalised",) if isinstance(own.module, nn.LayerNorm | nn.RMSNorm) else None
     if own.key == "bias":
         return ParameterInfo("vector", axes, bias=True)
@@ -238,4 +246,4 @@ def _unstated(own: Owned) -> ParameterInfo:
 
 def _complete(info: ParameterInfo, parameter: nn.Parameter) -> ParameterInfo:
     decays = parameter.ndim >= 2 and not info.bias if info.decays is None else info.decays
-    return replace(info, decays=decays, shared=bool(info.shared))
+    return replace(info, decays=decays, shared_by_heads=bool(info.shared_by_heads))

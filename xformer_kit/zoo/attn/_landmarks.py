@@ -21,7 +21,7 @@ class LandmarkAttention(WholeTextAttention):
         "q": hidden("heads*head_dim", "dim"),
         "k": hidden("heads*head_dim", "dim"),
         "k.bias": vector("heads*head_dim", bias=True, zero_gradient=True),
-        "v": hidden("heads*head_dim", "dim", values=True),
+        "v": hidden("heads*head_dim", "dim", scales_output=True),
         "o": hidden("dim", "heads*head_dim", writes=True),
     }
 

@@ -45,9 +45,9 @@ class Compositional(MultiHead):
     ]
 
     parameter_info = {
-        "v": hidden("retrievals*v_head_dim", "dim", values=True, shared=True),
+        "v": hidden("retrievals*v_head_dim", "dim", scales_output=True, shared_by_heads=True),
         "choice_q": hidden("heads*choice_dim", "dim"),
-        "choice_k": hidden("choice_dim", "v_head_dim", shared=True),
+        "choice_k": hidden("choice_dim", "v_head_dim", shared_by_heads=True),
     }
 
     def __init__(

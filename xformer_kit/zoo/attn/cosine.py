@@ -23,7 +23,7 @@ from xformer_kit.tensors.tokens import scaled_to_unit
 class CosineScale(nn.Module):
     """x / |x| over head_dim, times a learned factor of each head, min(exp(log_factor), largest)."""
 
-    parameter_info = {"log_factor": vector("heads", shared=False)}
+    parameter_info = {"log_factor": vector("heads", shared_by_heads=False)}
 
     def __init__(self, heads: int, start: float, largest: float):
         super().__init__()

@@ -54,12 +54,12 @@ class Lambda(Attention):
 
     parameter_info = {
         "q": hidden("heads*head_dim", "dim"),
-        "k": hidden("head_dim", "dim", shared=True),
+        "k": hidden("head_dim", "dim", shared_by_heads=True),
         # The same factor above and below in the softmax over tokens.
-        "k.bias": vector("head_dim", bias=True, zero_gradient=True, shared=True),
-        "v": hidden("v_head_dim", "dim", values=True, shared=True),
+        "k.bias": vector("head_dim", bias=True, zero_gradient=True, shared_by_heads=True),
+        "v": hidden("v_head_dim", "dim", scales_output=True, shared_by_heads=True),
         "o": hidden("dim", "heads*v_head_dim", writes=True),
-        "places": vector("positions", "head_dim", shared=True),
+        "places": vector("positions", "head_dim", shared_by_heads=True),
     }
 
     def __init__(

@@ -51,7 +51,7 @@ class Linformer(WholeTextAttention):
     parameter_info = {
         "q": hidden("heads*head_dim", "dim"),
         "k": hidden("heads*head_dim", "dim"),
-        "v": hidden("heads*head_dim", "dim", values=True),
+        "v": hidden("heads*head_dim", "dim", scales_output=True),
         "o": hidden("dim", "heads*head_dim", writes=True),
     }
 
@@ -80,7 +80,9 @@ class Linformer(WholeTextAttention):
         self.e = nn.Parameter(torch.empty(shape))
         self.f = nn.Parameter(torch.empty(shape)) if share != "key_value" else None
         info = vector("heads" if share == "none" else "1", "rank", "positions")
-        self.parameter_info = {name: replace(info, shared=share != "none") for name in ("e", "f")}
+        self.parameter_info = {
+            name: replace(info, shared_by_heads=share != "none") for name in ("e", "f")
+        }
         self.kernel = kernel
         self.dropout = dropout
 

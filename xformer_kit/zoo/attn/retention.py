@@ -37,8 +37,8 @@ class Retention(Recurrent):
     parameter_info = {
         "q": hidden("heads*head_dim", "dim"),
         "k": hidden("heads*head_dim", "dim"),
-        "v": hidden("heads*v_head_dim", "dim", values=True),
-        "gate": hidden("heads*v_head_dim", "dim", values=True),
+        "v": hidden("heads*v_head_dim", "dim", scales_output=True),
+        "gate": hidden("heads*v_head_dim", "dim", scales_output=True),
         "o": hidden("dim", "heads*v_head_dim", writes=True),
     }
 

@@ -15,7 +15,7 @@ from xformer_kit.position import (
     rotate_nothing,
 )
 from xformer_kit.registry import at_least, at_most
-from xformer_kit.tensors import ParameterInfo, Within, hidden
+from xformer_kit.tensors import ParameterInfo, SubmoduleInfo, hidden
 from xformer_kit.tensors.tokens import Tokens
 from xformer_kit.zoo.position._network import of_heads
 
@@ -49,7 +49,10 @@ class DynamicBias(Position):
     variants = [{"hidden": 1, "norm": True, "activation": "relu", "per_layer": True}]
     learned = True
 
-    parameter_info = {"norms": Within({"normalised": "width"}), "down": hidden("heads", "width")}
+    parameter_info = {
+        "norms": SubmoduleInfo({"normalised": "width"}),
+        "down": hidden("heads", "width"),
+    }
 
     def __init__(
         self,
