@@ -51,8 +51,15 @@ def beam_search(
     """
     options |= {"max_new_tokens": max_new_tokens, "beam": beam}
     decoding = Decoding.of(model.vocab_size, draft is not None, **options)  # type: ignore[arg-type]
-    inputs: Any = {"source": source, "source_real": source_real, "real": real}
-    prompt = prompt_of(model, ids, max_new_tokens, start=decoding.start, **inputs)
+    prompt = prompt_of(
+        model,
+        ids,
+        max_new_tokens,
+        start=decoding.start,
+        source=source,
+        source_real=source_real,
+        real=real,
+    )
     return _search(model, prompt, decoding)
 
 

@@ -185,7 +185,6 @@ class AllowedNext:
                 continue
             given = self.allowed(row, text[text < vocab])
             try:
-                given = list(given)
                 listed = list(map(operator.index, given))
             except TypeError:  # no sequence, or not of integers
                 listed = []

@@ -140,10 +140,8 @@ def _start_ids(model: Any, source: Tensor | None, start: int | None) -> Tensor:
     is no start.
     """
     if start is None:
-        missing = "a prompt, ids (batch, tokens), or start"
-        if source is not None:
-            missing = "start, the decoder's first token"
-        raise config_error("prompt", "there is none", fix=f"Give {missing}.")
+        fix = "Give a prompt, ids (batch, tokens), or start, the first token."
+        raise config_error("prompt", "there is none", fix=fix)
     device = next(model.parameters()).device if source is None else source.device
     return torch.full((1 if source is None else len(source), 1), start, device=device)
 
@@ -173,47 +171,27 @@ def _check_stacks(model: Any, source: Tensor | None) -> None:
     """Raises ConfigError for a model that cannot generate, and for a source that is missing or that
     it cannot read.
     """
+    reason = model.stack.breaks.get("causality")
     if any(group.mask.sees_future for group in model.stack.attention_groups if not group.cross):
-        raise config_error(
-            "model",
-            "a mask sees the future, so the model does not predict the next token",
-            fix="Generate with mask=causal, or with model=decoder or model=encoder_decoder.",
-        )
-    if "causality" in model.stack.breaks:
-        raise config_error(
-            "model",
-            f"{model.stack.breaks['causality']}, so the model does not predict the next token",
-            fix="Choose another component.",
-        )
-    if source is None and model.two_stacks:
-        raise config_error(
-            "source",
-            "must be given to a model with an encoder",
-            fix="Call generate(model, source=..., start=...).",
-        )
-    if source is not None and not model.two_stacks:
-        raise config_error(
-            "source",
-            "needs an encoder, and the model has none",
-            fix="Give the source as the prompt, ids.",
-        )
+        reason = "a mask sees the future"
+    if reason:
+        rule = f"{reason}, so the model does not predict the next token"
+        raise config_error("model", rule, fix="Choose another component.")
+    if (source is not None) != model.two_stacks:
+        rule = "must be given to a model with an encoder, and only to such a model"
+        fix = "Call generate(model, source=..., start=...), or give the source as the prompt, ids."
+        raise config_error("source", rule, fix=fix)
 
 
 def _check_used(ids: Any, real: Any, source: Any, source_real: Any, start: int | None) -> None:
     """Raises ConfigError for arguments that would have no effect."""
-    for name, field, of, found in (
-        ("source_real", source_real, "source", source),
-        ("real", real, "ids", ids),
+    for name, value, used in (
+        ("source_real", source_real, source is not None),
+        ("real", real, ids is not None),
+        ("start", start, ids is None),
     ):
-        if field is not None and found is None:
-            rule = f"marks the padding of {of}, and there is none"
-            raise config_error(name, rule, fix="Leave it out.")
-    if ids is not None and start is not None:
-        raise config_error(
-            "start",
-            "is the first token where there are no ids, and they are given",
-            fix="Leave one of them out.",
-        )
+        if value is not None and not used:
+            raise config_error(name, "has no effect with these inputs", fix="Leave it out.")
 
 
 def _check_vocabulary(name: str, ids: Any, real: Any, vocab_size: int) -> Tensor:
