@@ -131,10 +131,9 @@ def test_one_file_for_two_splits_is_refused(tmp_path, monkeypatch, kind, first, 
     if how in ("symlink", "link"):
         getattr(os, how)(path, name)
     options = {"path": str(tmp_path / "other")} | {first: path, second: name}
-    also = "" if name == path else f", another name of '{path}'"
     assert messages(CORPORA.faults({"name": kind, **options}, "data", Context())) == [
         f"data.{second}: must be another file than data.{first}, so that each split has other"
-        f" examples; got '{name}'{also}. Name another, or take shares of the training data:"
+        f" examples; got '{name}'. Name another, or take shares of the training data:"
         " data.valid=0.05."
     ]
 

@@ -5,6 +5,7 @@ import gzip
 import importlib.util
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -223,16 +224,14 @@ def test_only_line_ends_end_a_line(tmp_path_factory, text):
 
 
 def test_compressed_files_are_read(tmp_path):
-    zstandard = pytest.importorskip("zstandard")
+    compress = partial(pytest.importorskip("pyarrow").Codec("zstd").compress, asbytes=True)
     node = write(tmp_path, "tsv")
     data, expected = Path(node["path"]).read_bytes(), list(CORPORA.create(node).pairs("train"))
     half = len(data) // 2
     packed = {
         "a.tsv.gz": gzip.compress(data),
-        "a.tsv.zst": zstandard.compress(data),
-        "b.tsv.zst": (
-            zstandard.compress(data[:half]) + zstandard.compress(data[half:])
-        ),  # frames one after the other
+        "a.tsv.zst": compress(data),
+        "b.tsv.zst": (compress(data[:half]) + compress(data[half:])),  # frames one after the other
     }
     for name, content in packed.items():
         (tmp_path / name).write_bytes(content)
@@ -245,7 +244,7 @@ def test_compressed_files_are_read(tmp_path):
         (tmp_path / "cut.tsv.zst").write_bytes(content)
         assert sentence(
             {"name": "tsv", "path": str(tmp_path / "cut.tsv.zst")}, tmp_path
-        ).startswith("data.path: must be a whole zstandard file; got 'DIR/cut.tsv.zst' (")
+        ).startswith("data.path: must be readable; got 'DIR/cut.tsv.zst' (")
 
 
 def test_files_with_different_numbers_of_lines_are_an_error(tmp_path):
@@ -341,7 +340,7 @@ def test_a_directory_of_parquet_files_has_no_fault(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "a.txt").write_text("a")
     assert sentence(node | {"path": str(tmp_path / "empty")}, tmp_path).startswith(
-        "data.path: must lead to text; got 'DIR/empty', but the directory holds no .parquet file. "
+        "data.path: must lead to files that are not empty; got 'DIR/empty'. Give"
     )
 
 
@@ -380,7 +379,7 @@ def test_tatoeba_is_split_by_its_english_side():
     file = SHARED / "tatoeba" / "deu-eng.2018-05-13.txt.zst"
     if not file.exists():
         pytest.skip("tatoeba is not here")
-    pytest.importorskip("zstandard")
+    pytest.importorskip("pyarrow")
     corpus = CORPORA.create({"name": "tsv", "path": str(file), "valid": 0.01, "test": 0.01})
     splits = [list(corpus.pairs(split)) for split in corpus.splits]
     assert sum(map(len, splits)) == 169_813

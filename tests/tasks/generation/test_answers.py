@@ -332,6 +332,6 @@ def test_lines_are_read_as_a_corpus_reads_them(trained, tmp_path):
     assert read_lines(str(tmp_path / "windows.txt"), "--input") == ["one two", "three\rfour"]
     (tmp_path / "binary").write_bytes(b"a\0b")
     with pytest.raises(
-        ConfigError, match=r"--input: must be utf-8 text; got .* with a NUL byte at position 1\."
+        ConfigError, match=r"--input: must be utf-8 text; got .* with byte 0x00 at position 1\."
     ):
         read_lines(str(tmp_path / "binary"), "--input")
