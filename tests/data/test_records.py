@@ -92,12 +92,6 @@ def test_any_record_is_read_as_it_was_written(tmp_path_factory, pairs, delimiter
         ),
         (
             "jsonl_a",
-            '{"source": "a", "source": "b", "target": "c"}',
-            f"{JSON_RULE}; line 1 of 'DIR/jsonl_a' cannot be read (the key 'source' is there"
-            " twice). Write it again.",
-        ),
-        (
-            "jsonl_a",
             '{"source": "a", "target": NaN}',
             "data.target: must be a text or a finite number; got nan as 'target' in line 1 of"
             " 'DIR/jsonl_a'. Name another field.",
@@ -110,12 +104,6 @@ def test_any_record_is_read_as_it_was_written(tmp_path_factory, pairs, delimiter
         ),
         (
             "tsv_a",
-            "source\tsource\ttarget\na\tb\tc\n",
-            "data.columns: must name one column, and 'DIR/tsv_a' has several called 'source'. Use"
-            " numbers from 1.",
-        ),
-        (
-            "tsv_a",
             "\ufeff",
             "data.columns: no column of 'DIR/tsv_a' is called 'source'. It has: none. A number from"
             " 1 also names one.",
@@ -123,8 +111,8 @@ def test_any_record_is_read_as_it_was_written(tmp_path_factory, pairs, delimiter
         (
             "csv_a",
             "source;target\na;b\n",
-            "data.delimiter: must be that of the file; got ',', and 'source;target' is the first"
-            " line of 'DIR/csv_a'. Try data.delimiter=';'.",
+            "data.delimiter: must be that of the file; got ',', and ['source;target'] as the first"
+            " line of 'DIR/csv_a'. Try ';' or tab.",
         ),
         (
             "csv_a",
@@ -134,8 +122,8 @@ def test_any_record_is_read_as_it_was_written(tmp_path_factory, pairs, delimiter
         (
             "csv_a",
             'source,target\n"a,b\nc,d\n',
-            "data.path: must be a table; line 3 of 'DIR/csv_a' cannot be read (unexpected end of"
-            ' data). A field with a quote or a line end is in quotes, and has "" for each quote.',
+            "data.path: must be a table; got line 3 of 'DIR/csv_a' (unexpected end of data)."
+            ' A field with a quote or a line end is in quotes, and has "" for each quote.',
         ),
         ("csv_a", "\n\nsource,target\n\na,b\n", [("", ""), ("a", "b")]),
         ("csv_a", "\ufeff", []),

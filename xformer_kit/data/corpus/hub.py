@@ -90,17 +90,12 @@ class Hub(Records):
     def check(cls, options, context):
         yield from missing_package(cls, "datasets", "hub")
         yield from super().check(options, context)
-        splits = (options.train_split, options.valid_split, options.test_split)
+        splits = [options.train_split, options.valid_split, options.test_split]
         names = [name for name in splits if name is not None]
         if len(set(names)) < len(names):
-            yield Fault(
-                "valid_split",
-                "must be other examples than the other splits",
-                ", ".join(names),
-                f"Use {context.path}.valid=0.05.",
-            )
-        if not options.dataset:
-            yield Fault("dataset", "must name a data set or a directory", got="''")
+            rule = "must be other examples than the other splits"
+            fix = f"Use {context.path}.valid=0.05."
+            yield Fault("valid_split", rule, ", ".join(names), fix)
 
     def stamp(self) -> list[Any]:
         return [*super().stamp(), [split._fingerprint for split in self._splits.values()]]
@@ -111,13 +106,12 @@ class Hub(Records):
     def entries(self, split: str) -> Iterator[Entry]:
         data = self._splits[split]
         data = data.select_columns(self.columns(data.column_names, self.dataset))
-        rows = (
-            row
+        entries = (
+            dict(zip(batch, row, strict=True))
             for batch in data.iter(ENTRIES_PER_BATCH)
             for row in zip(*batch.values(), strict=True)
         )
-        for number, row in enumerate(rows, 1):
-            entry = dict(zip(data.column_names, row, strict=True))
+        for number, entry in enumerate(entries, 1):
             yield entry, f"example {number:,} of '{self.dataset}'"
 
     @cached_property
@@ -127,11 +121,8 @@ class Hub(Records):
         for split in ("train", *self.given_splits):
             (option,) = self.split_options[split]
             if (name := getattr(self, option)) not in loaded:
-                raise self.config_error(
-                    option,
-                    f"the data set '{self.dataset}' has no split '{name}'",
-                    fix=suggestion(name, loaded, "It has"),
-                )
+                rule = f"the data set '{self.dataset}' has no split '{name}'"
+                raise self.config_error(option, rule, fix=suggestion(name, loaded, "It has"))
             splits[split] = loaded[name]
         return splits
 

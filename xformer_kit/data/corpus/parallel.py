@@ -1,6 +1,5 @@
 """Pairs in text files, such as translations: a file for each side, or columns of one file."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, TextPairs
 from xformer_kit.data.corpus.hash_split import HashSplitFiles, join_sources
-from xformer_kit.registry import ConfigError, Fault, suggestion
+from xformer_kit.registry import Fault, suggestion
 
 
 @CORPORA.register("pairs", also_called=("parallel", "bitext", "parallel_text", "moses"))
@@ -45,35 +44,20 @@ class Parallel(HashSplitFiles):
         for names in cls.split_options.values():
             for name, other in (names, names[::-1]):
                 if getattr(options, other) is None is not getattr(options, name):
-                    yield Fault(
-                        name,
-                        f"needs {context.path}.{other} with it, line by line",
-                        fix="Give both or none.",
-                    )
+                    rule = f"needs {context.path}.{other} with it, line by line"
+                    yield Fault(name, rule, fix="Give both or none.")
         yield from super().check(options, context)
 
     def rows(self, split: str) -> TextPairs:
-        sides = zip(
-            self.files[split], map(self.option_path, self.split_options[split]), strict=True
-        )
-        both = zip_longest(*(files.lines(file, at) for file, at in sides))
+        options = self.split_options[split]
+        paths = [self.option_path(option) for option in options]
+        both = zip_longest(*map(files.lines, self.files[split], paths))
         for number, (source, target) in enumerate(both, 1):
             if source is None or target is None:
-                raise self._unpaired_line(split, number, 0 if source is None else 1)
+                short = 0 if source is None else 1
+                rule = f"must have a line for each of {paths[1 - short]}; it has {number - 1:,}"
+                raise self.config_error(options[short], rule, fix="Align the two files.")
             yield source, target
-
-    def _unpaired_line(self, split: str, number: int, short: int) -> ConfigError:
-        """Returns the error of a line `number` that the side `short` does not have."""
-        step = -1 if short else 1
-        option, longer_option = self.split_options[split][::step]
-        short_file, long_file = self.files[split][::step]
-        return self.config_error(
-            option,
-            f"must have a line for each of {self.option_path(longer_option)}; line {number:,} of"
-            f" '{long_file}' is the first without a partner, for '{short_file}' ends at line"
-            f" {number - 1:,}",
-            fix="Align the two files.",
-        )
 
 
 @CORPORA.register("tsv", also_called=("tab", "tabs"))
@@ -113,7 +97,7 @@ class TabSeparated(HashSplitFiles):
             lines = enumerate(files.lines(file, self.option_path(option)), 1)
             if isinstance(self.columns[0], str):
                 _, names = next(lines, (1, ""))
-                indices = [*self._column_indices(file, names.split("\t"))]
+                indices = [self._index(column, names.split("\t"), file) for column in self.columns]
             else:
                 indices = [int(column) - 1 for column in self.columns]
             *sources, target = indices
@@ -125,23 +109,15 @@ class TabSeparated(HashSplitFiles):
                 elif not line.strip():
                     yield "", ""  # counted as empty
                 else:
-                    raise self.config_error(
-                        option,
-                        f"must have {needed} columns between tabs",
-                        f"{len(cells)} in line {number:,} of '{file}'",
-                        f"Mend the line, or set {self.option_path('columns')}.",
-                    )
+                    rule = f"must have {needed} columns between tabs"
+                    got = f"{len(cells)} in line {number:,} of '{file}'"
+                    fix = f"Mend the line, or set {self.option_path('columns')}."
+                    raise self.config_error(option, rule, got, fix)
 
-    def _column_indices(self, file: Path, names: list[str]) -> Iterator[int]:
-        """Yields the indices of the named columns. Raises ConfigError if the file lacks one."""
-        for column in self.columns:
-            if column not in names:
-                raise self.config_error(
-                    "columns",
-                    f"no column of '{file}' is called '{column}'",
-                    fix=f"{suggestion(column, names, 'It has')} A number from 1 also names one.",
-                )
-            if names.count(str(column)) > 1:
-                rule = f"must name one column, and '{file}' has several called '{column}'"
-                raise self.config_error("columns", rule, fix="Use numbers from 1.")
-            yield names.index(str(column))
+    def _index(self, column: int | str, names: list[str], file: Path) -> int:
+        """Returns the index of a named column. Raises ConfigError if the file lacks it."""
+        if column not in names:
+            rule = f"no column of '{file}' is called '{column}'"
+            fix = f"{suggestion(column, names, 'It has')} A number from 1 also names one."
+            raise self.config_error("columns", rule, fix=fix)
+        return names.index(str(column))

@@ -6,7 +6,7 @@ Two fields are a pair; one field is a text. A dot selects a nested field: `trans
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,22 +57,13 @@ class Records(HashSplitCorpus):
     @classmethod
     def check(cls, options, context):
         """Yields the faults of `source`, `target` and `text`."""
-        if options.second is not None and options.text is not None:
-            fix = "Leave it null."
-            yield Fault("second", f"is of a pair, and {context.path}.text is set", fix=fix)
-        elif options.second in (options.source, options.target):
-            fix = "Name another field."
-            yield Fault("second", "is the field of the source or the target", options.second, fix)
-        if options.text is not None and (options.source, options.target) != ("source", "target"):
-            path = context.path
-            yield Fault(
-                "text",
-                f"is the field of a text, and {path}.source and {path}.target are those of a pair",
-                fix="Leave one of them out.",
-            )
-        elif options.source == options.target:
-            rule = f"must be another field than {context.path}.source"
-            yield Fault("target", rule, f"'{options.target}' for both")
+        pair = [options.source, options.second, options.target]
+        if options.text is not None and pair != ["source", None, "target"]:
+            rule = "is the field of a text, and source, second and target are those of a pair"
+            yield Fault("text", rule, fix="Leave one of them out.")
+        elif len({*pair}) < len(pair):
+            rule = "source, second and target must be different fields"
+            yield Fault("target", rule, ", ".join(map(str, pair)))
         yield from super().check(options, context)
 
     def entries(self, split: str) -> Iterator[Entry]:
@@ -129,8 +120,8 @@ class Records(HashSplitCorpus):
             raise self.config_error(option, rule, got, "Name another field.")
         try:
             value.encode()
-        except UnicodeEncodeError as error:
-            got = f"half a surrogate pair at character {error.start} of '{name}' in {where}"
+        except UnicodeEncodeError:
+            got = f"half a surrogate pair in '{name}' in {where}"
             raise self.config_error(option, "must be Unicode", got, "Leave it out.") from None
         return value
 
@@ -163,47 +154,29 @@ class JSONLines(RecordFiles):
 
     def entries(self, split: str) -> Iterator[Entry]:
         (option,) = self.split_options[split]
-        empty = dict.fromkeys(name for _, name in self.fields)
+        path, empty = self.option_path(option), dict.fromkeys(name for _, name in self.fields)
         for file in self.files[split]:
-            if next(files.read(file, self.option_path(option)), "").lstrip().startswith("["):
-                yield from self._array(file, option)
-                continue
-            for number, line in enumerate(files.lines(file, self.option_path(option)), 1):
-                where = f"line {number:,} of '{file}'"
-                if line.strip():
-                    yield self._object(self._parsed(line, option, where), option, where), where
-                else:
-                    yield empty, where
-
-    def _array(self, file: Path, option: str) -> Iterator[Entry]:
-        """Yields the objects of a file that is one array."""
-        text = "".join(files.read(file, self.option_path(option)))
-        for number, entry in enumerate(self._parsed(text, option, f"'{file}'"), 1):
-            where = f"object {number:,} of '{file}'"
-            yield self._object(entry, option, where), where
-
-    def _object(self, entry: Any, option: str, where: str) -> Plain:
-        if not isinstance(entry, dict):
-            got = f"{json.dumps(entry)[:40]} in {where}"
-            raise self.config_error(option, JSON_RULE, got, "Use {...}.")
-        return entry
+            unit, entries = "line", files.lines(file, path)
+            if next(files.read(file, path), "").lstrip().startswith("["):
+                text = "".join(files.read(file, path))
+                unit, entries = "object", self._parsed(text, option, f"'{file}'")
+            entry: Any
+            for number, entry in enumerate(entries, 1):
+                where = f"{unit} {number:,} of '{file}'"
+                if isinstance(entry, str):
+                    entry = self._parsed(entry, option, where) if entry.strip() else empty
+                if not isinstance(entry, dict):
+                    got = f"{json.dumps(entry)[:40]} in {where}"
+                    raise self.config_error(option, JSON_RULE, got, "Use {...}.")
+                yield entry, where
 
     def _parsed(self, text: str, option: str, where: str) -> Any:
         """Returns the value of a JSON text. Raises ConfigError if it is none."""
         try:
-            return json.loads(text, object_pairs_hook=_different_keys)
+            return json.loads(text)
         except (ValueError, RecursionError) as error:
             rule = f"{JSON_RULE}; {where} cannot be read ({one_line(error)})"
             raise self.config_error(option, rule, fix="Write it again.") from None
-
-
-def _different_keys(pairs: list[tuple[str, Any]]) -> Plain:
-    """Returns an object of JSON. Raises ValueError if it has a key twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [key for key, _ in pairs]
-        raise ValueError(f"the key '{max(names, key=names.count)}' is there twice")
-    return found
 
 
 @CORPORA.register("csv", also_called=("comma_separated",))
@@ -236,7 +209,11 @@ class CSV(RecordFiles):
             rows = csv.reader(lines, delimiter=delimiter, strict=True)
             try:
                 names = next(filter(None, rows), [])
-                self._check_names(names, file)
+                self.columns(names, file)
+                if 0 < len(names) < len(self.fields):
+                    got = f"{self.delimiter!r}, and {names} as the first line of '{file}'"
+                    fix = "Try ';' or tab."
+                    raise self.config_error("delimiter", "must be that of the file", got, fix)
                 for row in rows:
                     where = f"line {rows.line_num:,} of '{file}'"
                     if row and len(row) != len(names):
@@ -244,19 +221,9 @@ class CSV(RecordFiles):
                         raise self.config_error(option, rule, got, "Mend the line.")
                     yield dict(zip(names, row, strict=True)) if row else empty, where
             except csv.Error as error:
-                rule = f"must be a table; line {rows.line_num:,} of '{file}' cannot be read"
+                got = f"line {rows.line_num:,} of '{file}' ({one_line(error)})"
                 fix = 'A field with a quote or a line end is in quotes, and has "" for each quote.'
-                raise self.config_error(option, f"{rule} ({one_line(error)})", fix=fix) from None
-
-    def _check_names(self, names: list[str], file: Path) -> None:
-        """Raises ConfigError for a first line with another delimiter or a name twice."""
-        self.columns(names, file)
-        others = [mark for mark in ",;\t|" if len(names) == 1 and mark in names[0]]
-        if others:
-            mark = others[0].replace("\t", "tab")
-            got = f"{self.delimiter!r}, and '{names[0][:40]}' is the first line of '{file}'"
-            fix = f"Try {self.option_path('delimiter')}='{mark}'."
-            raise self.config_error("delimiter", "must be that of the file", got, fix)
+                raise self.config_error(option, "must be a table", got, fix) from None
 
 
 @CORPORA.register("parquet", similar=("arrow", "pyarrow"))
@@ -282,14 +249,8 @@ class Parquet(RecordFiles):
             yield from error.faults
 
     def entries(self, split: str) -> Iterator[Entry]:
-        number = 0
-
-        def position() -> str:
-            return f" after row {number:,}"
-
         for file in self.files[split]:
-            number = 0
-            with _table(file, self.option_path(*self.split_options[split]), position) as table:
+            with _table(file, self.option_path(*self.split_options[split])) as table:
                 columns = self.columns(table.schema_arrow.names, file)
                 batches = table.iter_batches(ENTRIES_PER_BATCH, columns=columns)
                 rows = (row for batch in batches for row in batch.to_pylist())
@@ -298,10 +259,8 @@ class Parquet(RecordFiles):
 
 
 @contextmanager
-def _table(file: Path, config_path: str, position: Callable[[], str] = str) -> Iterator[Any]:
-    """Opens a parquet file. Raises ConfigError if it cannot be read. position: returns the position
-    of the error, for the message.
-    """
+def _table(file: Path, config_path: str) -> Iterator[Any]:
+    """Opens a parquet file. Raises ConfigError if it cannot be read."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
@@ -309,9 +268,6 @@ def _table(file: Path, config_path: str, position: Callable[[], str] = str) -> I
         with ParquetFile(file) as table:
             yield table
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise config_error(
-            config_path,
-            "must be a whole parquet file",
-            f"'{file}'{position()} ({one_line(error, 120)})",
-            "Write it again.",
-        ) from None
+        got = f"'{file}' ({one_line(error, 120)})"
+        rule = "must be a whole parquet file"
+        raise config_error(config_path, rule, got, "Write it again.") from None
