@@ -66,9 +66,6 @@ def test_pydoc_of_a_library_that_lacks_files(monkeypatch, tmp_path):
         f" '{tmp_path}'. Use data=text data.path=FILE, or a Python that has them."
     )
     assert messages(CORPORA.faults("pydoc", "data", Context())) == [sentence]
-    with pytest.raises(ConfigError) as error:
-        PyDoc().fingerprint()
-    assert str(error.value) == sentence
     for i in range(40):
         (tmp_path / f"m{i}.py").write_text(f'"""Module {i}."""\ndef f():\n    "The same."\n')
     (tmp_path / "broken.py").write_text("def (")

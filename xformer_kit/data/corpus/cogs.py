@@ -40,11 +40,10 @@ class Cogs(PairCorpus):
     def check(cls, options, context):
         for split in FILES:
             try:
-                next(_rows(_file(options.path, "path", split), "path", files.HEAD_BYTES))
+                next(_rows(_file(options.path, "path", split), "path", files.HEAD_BYTES), None)
             except ConfigError as error:
                 yield from error.faults
-                if not user_path(options.path).is_dir():
-                    return
+                return
 
     def stamp(self) -> list[Any]:
         return [*super().stamp(), files.stamp(self.files.values())]
@@ -65,24 +64,11 @@ class Cogs(PairCorpus):
 
 def _file(path: str, config_path: str, split: str) -> Path:
     """Returns the file of a split. Raises ConfigError, at `config_path`, if there is none."""
-    folder = user_path(path)
-    if not folder.is_dir():
-        raise config_error(
-            config_path,
-            "must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv",
-            f"'{path}', which is no directory",
-            f"Get them from {DOWNLOAD}.",
-        )
     names = [f"{name}.tsv{suffix}" for name in FILES[split] for suffix in ("", ".gz")]
-    existing = [folder / name for name in names if (folder / name).is_file()]
+    existing = [*filter(Path.is_file, (user_path(path) / name for name in names))]
     if not existing:
-        present = ", ".join(sorted(file.name for file in folder.iterdir())[:4])
-        raise config_error(
-            config_path,
-            f"must hold {' or '.join(names)}",
-            f"'{path}' with {present or 'nothing'}",
-            f"Get it from {DOWNLOAD}.",
-        )
+        rule = f"must be a directory with COGS' {' or '.join(names)}"
+        raise config_error(config_path, rule, f"'{path}'", f"Get it from {DOWNLOAD}.")
     return existing[0]
 
 
@@ -90,18 +76,10 @@ def _rows(file: Path, config_path: str, max_bytes: int | None = None) -> Iterato
     """Yields the three fields of each line. Raises ConfigError for the first line with more or
     fewer.
     """
-    number = 0
     for number, line in enumerate(files.lines(file, config_path, max_bytes), 1):
         fields = line.split("\t")
         if len(fields) != 3:
-            raise config_error(
-                config_path,
-                "each line must hold a sentence, its logical form and its kind, with tabs between"
-                " them",
-                f"{len(fields)} in '{file}', line {number:,}",
-            )
+            rule = "each line must hold a sentence, its logical form and its kind, between tabs"
+            got = f"{len(fields)} in '{file}', line {number:,}"
+            raise config_error(config_path, rule, got)
         yield fields
-    if not number:
-        raise config_error(
-            config_path, "must hold pairs", f"'{file}', which is empty", "Get the file again."
-        )

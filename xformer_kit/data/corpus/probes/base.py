@@ -12,7 +12,7 @@ import numpy as np
 from xformer_kit.data.batch import Example
 from xformer_kit.data.corpus.base import Corpus
 from xformer_kit.data.random_stream import RandomStream
-from xformer_kit.registry import Fault, at_least
+from xformer_kit.registry import at_least, at_most
 
 TRAIN_EXAMPLES = 2**31  # more than any run reads
 MAX_OPTION = 2**20  # largest value of an option that is a number of words or tokens
@@ -39,22 +39,8 @@ class Probe(Corpus):
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, examples=1, **cls.bounds)
-        for name, least in cls.bounds.items():
-            value = getattr(options, name)
-            if value is not None and value > MAX_OPTION:
-                yield Fault(
-                    name,
-                    f"must be at most {MAX_OPTION:,}",
-                    got=f"{value:,}",
-                    fix=f"Try {least * 16}.",
-                )
-        if options.shortest is not None and options.shortest > options.length:
-            yield Fault(
-                "shortest",
-                "must be at most length",
-                got=f"{options.shortest} and {options.length}",
-                fix=f"Try {options.length}.",
-            )
+        yield from at_most(options, **dict.fromkeys(cls.bounds, MAX_OPTION))
+        yield from at_most(options, "(length)", shortest=options.length)
 
     def words(self) -> list[str]:
         """Returns the vocabulary: word i is token i. No word contains a space."""
