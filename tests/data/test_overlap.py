@@ -194,21 +194,6 @@ def test_counts_are_those_of_sets(train, valid, test):
     assert found == {name: figures for name, figures in wanted.items() if figures[0]}
 
 
-def test_many_examples_are_looked_up_in_batches(monkeypatch):
-    monkeypatch.setattr("xformer_kit.data.preparation.overlap.LOOKUP_BATCH", 7)
-    corpus = Some(
-        {
-            "train": [(f"a {i}", "b") for i in range(100)],
-            "valid": [(f"a {i}", "b") for i in range(95, 110)],
-        }
-    )
-    overlap = Overlap(corpus)
-    assert training_last(corpus.splits) == ["valid", "train"]
-    for split in ("valid", "train"):
-        assert list(overlap.observe(split, corpus.pairs(split))) == corpus.given[split]
-    assert overlap.counts() == {"valid": [5, 15, "pairs"]}
-
-
 def test_a_text_without_documents_is_not_counted():
     class Plain(Corpus):
         def texts(self, split):
