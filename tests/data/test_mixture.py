@@ -363,6 +363,7 @@ def test_faults_of_reading_a_part_have_its_path(files):
         str(error.value)
         == f"data.of.code.path: must be utf-8 text; got '{files}/code.txt' with byte 0xFF at"
         " position 100,000. Convert the file, for instance with iconv, or leave it out."
+        " [data.of.code]"
     )
     (files / "code.txt").write_text("xy")
     with pytest.raises(ConfigError) as error:
@@ -382,7 +383,7 @@ def test_options_in_messages_of_a_part_have_its_path(files):
     assert (
         str(error.value)
         == "data.of.code: the split valid must hold a pair; got none. Give more pairs, or a larger"
-        " share of them (data.of.code.valid); equal sources go to the same split."
+        " share of them; equal sources go to the same split. [data.of.code]"
     )
 
 

@@ -185,7 +185,7 @@ def test_a_killed_preparation_leaves_no_prepared_directory(config, monkeypatch):
     import sys
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["xformer_kit.data.preparation.prepare"], "write_text", die)
+        patch.setattr(sys.modules["xformer_kit.data.preparation.prepare"], "write_tokens", die)
         with pytest.raises(Killed):
             prepare(config)
     assert len(prepare(config).train) > 0
@@ -285,7 +285,7 @@ def test_a_cache_that_cannot_be_written(tmp_path, config):
         prepare(config)
     assert (
         str(error.value) == "data.cache: must be a directory with room for the prepared tokens; got"
-        f" '{tmp_path}/file/below' (not a directory). Set data.cache to another directory."
+        f" '{tmp_path}/file/below' (Not a directory). Set data.cache to another directory."
     )
 
 
@@ -317,7 +317,7 @@ def test_a_full_disk_is_an_error_with_its_reason(tmp_path, config, pairs):
     )
     assert (
         done.stdout == "data.cache: must be a directory with room for the prepared tokens; got"
-        f" '{tmp_path}/cache' (file too large). Set data.cache to another directory.\n"
+        f" '{tmp_path}/cache' (File too large). Set data.cache to another directory.\n"
     ), done.stderr
 
 

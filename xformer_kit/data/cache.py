@@ -24,6 +24,7 @@ import numpy as np
 
 from xformer_kit.data.plain import Plain
 from xformer_kit.registry import config_error
+from xformer_kit.registry.messages import one_line
 from xformer_kit.text.user_path import user_path
 
 try:
@@ -173,11 +174,6 @@ def _publish(fresh: Path, folder: Path) -> None:
     _flush(folder.parent)
 
 
-def error_reason(error: OSError) -> str:
-    """Returns the system's reason, for a message."""
-    return (error.strerror or str(error)).lower()
-
-
 @contextmanager
 def write_errors(base: Path) -> Iterator[None]:
     """Raises ConfigError for an OSError while the cache is written."""
@@ -187,7 +183,7 @@ def write_errors(base: Path) -> Iterator[None]:
         raise config_error(
             "data.cache",
             "must be a directory with room for the prepared tokens",
-            f"'{base}' ({error_reason(error)})",
+            f"'{base}' ({one_line(error)})",
             "Set data.cache to another directory.",
         ) from error
 
