@@ -326,8 +326,8 @@ def test_too_few_byte_pairs(size):
         TOKENIZERS.faults({"name": "bpe", "vocab_size": size}, "tokenizer", Context())
     )
     assert faults == [
-        "tokenizer.vocab_size: must be at least 257, the 256 bytes and one merge; "
-        f"got {size}. Try 4096, or tokenizer=byte."
+        "tokenizer.vocab_size: must be at least 257 tokens, the 256 bytes and one merge; "
+        f"got {size}."
     ]
     assert not list(BPE.check(Options(vocab_size=257), Context()))
 

@@ -69,13 +69,9 @@ class LibraryTokenizer(Tokenizer):
         unknown = self.model.get("unk_token")
         self.unknown_id = self.model.get("unk_id") if unknown is None else vocabulary.get(unknown)
         if self.model["type"] == "Unigram" and self.unknown_id is None:
-            raise config_error(
-                "tokenizer",
-                "a tokenizer.json with a Unigram model must have its unk_id, without which the"
-                " library encodes no unknown character",
-                "null",
-                "Set it to the id of a token for unknown text.",
-            )
+            rule = "a tokenizer.json with a Unigram model must have its unk_id"
+            fix = "Set it to the id of a token for unknown text."
+            raise config_error("tokenizer", rule, "null", fix)
         self.bytes = self._byte_ids(vocabulary)
         special = special_names(data)
         self.special_ids = {i for i, token in self.added.items() if token["content"] in special}
@@ -168,9 +164,8 @@ class LibraryTokenizer(Tokenizer):
 
     def _encoding_error(self, texts: list[str], error: Exception) -> Exception:
         """Returns the error for texts that the library cannot encode."""
-        return config_error(
-            "tokenizer", "the text must be one that it can encode", f"{texts[0][:40]!r} ({error})"
-        )
+        got = f"{texts[0][:40]!r} ({error})"
+        return config_error("tokenizer", "the text must be one that it can encode", got)
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[Encoding]:
         pieces = whole_words(texts, end=self.boundary)
@@ -211,9 +206,7 @@ class LibraryTokenizer(Tokenizer):
     def _token_bytes(self, i: int) -> bytes:
         """Returns the bytes of token i; none for a special token."""
         name, added = self.library.id_to_token(i), self.added.get(i)
-        if name is None:
-            return b""
-        if i in self.special_ids:
+        if name is None or i in self.special_ids:
             return b""
         if added is not None and not added["special"] and i != self.unknown_id:
             return name.encode()
@@ -232,16 +225,6 @@ class LibraryTokenizer(Tokenizer):
         """Whether each token begins a word, by its name; punctuation marks do."""
         names = (self.library.id_to_token(i) or "" for i in range(self.vocab_size))
         return np.array([not name.startswith(self.rule.inner_prefix) for name in names] + [True])
-
-    def misread(self, text: str) -> str | None:
-        """Returns what the decoder makes of a text in lower case if it has other letters or other
-        tokens; None if it has the same, or if a part of the text has no token.
-        """
-        ids, *_, dropped = self.encoding(text)
-        decoded = self.decode(ids)
-        same_letters = "".join(decoded.split()).lower() == "".join(text.split())
-        same = same_letters and np.array_equal(self.encode(decoded), ids)
-        return None if same or dropped or self.count_unknown(ids) else decoded
 
     def to_bytes(self, ids: Ids, continuation: bool = False) -> bytes:
         if self.rule is not None:

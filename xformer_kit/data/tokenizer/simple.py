@@ -12,7 +12,7 @@ from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
 from xformer_kit.data.tokenizer.encoding import Encoding, code_points
 from xformer_kit.data.tokenizer.texts import as_text, first_few, utf8
-from xformer_kit.registry import Fault, at_least, config_error
+from xformer_kit.registry import at_least, config_error
 
 
 @TOKENIZERS.register("byte", also_called=("utf8", "bytes"))
@@ -116,13 +116,7 @@ class Word(Tokenizer):
 
     @classmethod
     def check(cls, options, context):
-        if options.vocab_size is not None and options.vocab_size < 2:
-            yield Fault(
-                "vocab_size",
-                "must be at least 2, `<unk>` and a word",
-                got=options.vocab_size,
-                fix="null is all words.",
-            )
+        yield from at_least(options, "tokens, `<unk>` and a word", vocab_size=2)
         yield from at_least(options, "time", min_count=1)
 
     @classmethod
@@ -133,12 +127,8 @@ class Word(Tokenizer):
         seen: set[str] = set()
         for word in words:
             if not isinstance(word, str) or word.split() != [word] or word in seen:
-                raise config_error(
-                    "tokenizer",
-                    "words must be texts without white space, each once",
-                    f"{word!r}",
-                    "Change it in the list.",
-                )
+                rule = "words must be texts without white space, each once"
+                raise config_error("tokenizer", rule, f"{word!r}", "Change it in the list.")
             seen.add(word)
         return cls.restore({"words": words, "unknown": "error"})
 
