@@ -42,14 +42,20 @@ def find(path: str, config_path: str, suffixes: tuple[str, ...] = SUFFIXES) -> l
     elif glob.has_magic(name):
         matches = [*filter(os.path.isfile, glob.glob(name, recursive=True))]
     else:
-        rule = "no file or directory has this name"
-        fix = f"{_similar_name(name)}Give a text file."
-        raise config_error(config_path, rule, f"'{path}'", fix)
+        raise config_error(
+            config_path,
+            "no file or directory has this name",
+            f"'{path}'",
+            f"{_similar_name(name)}Give a text file.",
+        )
     not_empty = sorted(map(Path, filter(os.path.getsize, matches)))
     if not not_empty:
-        rule = "must lead to files that are not empty"
-        fix = f"Give a file with text, in a directory {alternatives(suffixes)}."
-        raise config_error(config_path, rule, f"'{path}'", fix)
+        raise config_error(
+            config_path,
+            "must lead to files that are not empty",
+            f"'{path}'",
+            f"Give a file with text, in a directory {alternatives(suffixes)}.",
+        )
     return not_empty
 
 
@@ -57,8 +63,12 @@ def find_one(path: str, config_path: str) -> Path:
     """Returns the file that a path names. Raises ConfigError for none and for several."""
     files = find(path, config_path)
     if len(files) > 1:
-        got = f"'{path}', which means {len(files)}"
-        raise config_error(config_path, "must be one file", got, "Name one of them.")
+        raise config_error(
+            config_path,
+            "must be one file",
+            f"'{path}', which means {len(files)}",
+            "Name one of them.",
+        )
     return files[0]
 
 
@@ -85,9 +95,12 @@ def _read_errors(config_path: str, file: object) -> Iterator[None]:
         yield
     except (OSError, EOFError, zlib.error) as error:
         hint = _similar_name(f"{file}") if isinstance(error, FileNotFoundError) else ""
-        got = f"'{getattr(error, 'filename', None) or file}' ({one_line(error)})"
-        fix = f"{hint}Mend it, or give another path."
-        raise config_error(config_path, "must be readable", got, fix) from None
+        raise config_error(
+            config_path,
+            "must be readable",
+            f"'{getattr(error, 'filename', None) or file}' ({one_line(error)})",
+            f"{hint}Mend it, or give another path.",
+        ) from None
 
 
 def _similar_name(path: str) -> str:
@@ -168,8 +181,12 @@ def lines(
         *complete, partial = (partial + piece).split("\n")
         yield from (line.removesuffix("\r") for line in complete)
         if len(partial) > MAX_LINE:
-            got = f"'{file}' with one of more than {MAX_LINE:,} characters"
-            raise config_error(config_path, "must have lines", got, "Break it up.")
+            raise config_error(
+                config_path,
+                "must have lines",
+                f"'{file}' with one of more than {MAX_LINE:,} characters",
+                "Break it up.",
+            )
     if partial and max_bytes is None:
         yield partial.removesuffix("\r")
 
@@ -222,14 +239,19 @@ def _open(file: Path, config_path: str) -> Any:
     try:
         import pyarrow
     except ImportError:
-        rule = f"needs the package pyarrow to read '{file}'"
-        fix = "Use pip install 'xformer_kit[data]', or unpack it."
-        raise config_error(config_path, rule, fix=fix) from None
+        raise config_error(
+            config_path,
+            f"needs the package pyarrow to read '{file}'",
+            fix="Use pip install 'xformer_kit[data]', or unpack it.",
+        ) from None
     return pyarrow.input_stream(str(file), compression="zstd")
 
 
 def _binary(file: Path, config_path: str, byte: int, position: int) -> ConfigError:
     """Returns the error of a file with a byte that is NUL or not utf-8."""
-    got = f"'{file}' with byte 0x{byte:02X} at position {position:,}"
-    fix = "Convert the file, for instance with iconv, or leave it out."
-    return config_error(config_path, "must be utf-8 text", got, fix)
+    return config_error(
+        config_path,
+        "must be utf-8 text",
+        f"'{file}' with byte 0x{byte:02X} at position {position:,}",
+        "Convert the file, for instance with iconv, or leave it out.",
+    )

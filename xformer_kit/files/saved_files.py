@@ -133,8 +133,12 @@ def read_table(path: Path, every_step: bool = False) -> Table:
     for number, row in enumerate(rows, start=2) if every_step and "step" in columns else ():
         step = row[columns.index("step")] if len(row) == len(columns) else ""
         if step and not _is_step(step):
-            rule = f"the step must be a whole number of at most {DIGITS} digits"
-            raise config_error(f"{path}, row {number}", rule, repr(step[:MAX_CELL]), RESTORE_FIX)
+            raise config_error(
+                f"{path}, row {number}",
+                f"the step must be a whole number of at most {DIGITS} digits",
+                repr(step[:MAX_CELL]),
+                RESTORE_FIX,
+            )
     return columns, _with_step(columns, rows)
 
 

@@ -118,18 +118,27 @@ class Decoding:
                 fix=f"Try beam={self.num_return}, or temperature=1.",
             )
         if self.penalty_alpha is not None and self.top_k is None:
-            rule = "chooses among the top_k likeliest tokens"
-            yield Fault("penalty_alpha", rule, got="no top_k", fix="Try top_k=4.")
+            yield Fault(
+                "penalty_alpha",
+                "chooses among the top_k likeliest tokens",
+                got="no top_k",
+                fix="Try top_k=4.",
+            )
 
     def _end(self) -> Faults:
         """Yields faults of the options about the end of a text, and of `allowed`."""
         if not 0 <= self.min_new_tokens <= max(1, self.max_new_tokens):
-            rule = "must be at least 0 and at most max_new_tokens"
-            got = f"{self.min_new_tokens} and {self.max_new_tokens}"
-            yield Fault("min_new_tokens", rule, got)
+            yield Fault(
+                "min_new_tokens",
+                "must be at least 0 and at most max_new_tokens",
+                f"{self.min_new_tokens} and {self.max_new_tokens}",
+            )
         if self.min_new_tokens and self.end is None:
-            rule = "puts off `end`, and there is none"
-            yield Fault("min_new_tokens", rule, fix="Give end, the id at which a text stops.")
+            yield Fault(
+                "min_new_tokens",
+                "puts off `end`, and there is none",
+                fix="Give end, the id at which a text stops.",
+            )
         if not all(self.stops):
             yield Fault("stop", "must be texts of at least one character", got="an empty one")
         if isinstance(self.allowed, Sequence) and not set(self.allowed) - {self.end}:
@@ -149,13 +158,20 @@ class Decoding:
             names = [*BEAM_OPTIONS]
         for name in names if drafted else [*names, "ahead"]:
             if (value := getattr(self, name)) is not None:
-                rule = f"has no effect {'without draft' if name == 'ahead' else method}"
-                yield Fault(name, rule, got=value, fix="Leave it out.")
+                yield Fault(
+                    name,
+                    f"has no effect {'without draft' if name == 'ahead' else method}",
+                    got=value,
+                    fix="Leave it out.",
+                )
         if drafted and (self.beam, self.penalty_alpha) != (None, None):
             yield Fault("draft", f"has no effect {method}", fix="Leave it out.")
         if self.greedy and self.typical_p is not None and self.beam is None:
-            rule = "may leave out the likeliest token, which temperature=0 takes"
-            yield Fault("typical_p", rule, fix="Leave one of them out.")
+            yield Fault(
+                "typical_p",
+                "may leave out the likeliest token, which temperature=0 takes",
+                fix="Leave one of them out.",
+            )
 
     def vocabulary_faults(self, vocab_size: int) -> Faults:
         """Yields a fault if `end`, `start` or an id in `allowed` is not in the vocabulary."""

@@ -140,8 +140,11 @@ def _start_ids(model: Any, source: Tensor | None, start: int | None) -> Tensor:
     is no start.
     """
     if start is None:
-        fix = "Give a prompt, ids (batch, tokens), or start, the first token."
-        raise config_error("prompt", "there is none", fix=fix)
+        raise config_error(
+            "prompt",
+            "there is none",
+            fix="Give a prompt, ids (batch, tokens), or start, the first token.",
+        )
     device = next(model.parameters()).device if source is None else source.device
     return torch.full((1 if source is None else len(source), 1), start, device=device)
 
@@ -175,12 +178,17 @@ def _check_stacks(model: Any, source: Tensor | None) -> None:
     if any(group.mask.sees_future for group in model.stack.attention_groups if not group.cross):
         reason = "a mask sees the future"
     if reason:
-        rule = f"{reason}, so the model does not predict the next token"
-        raise config_error("model", rule, fix="Choose another component.")
+        raise config_error(
+            "model",
+            f"{reason}, so the model does not predict the next token",
+            fix="Choose another component.",
+        )
     if (source is not None) != model.two_stacks:
-        rule = "must be given to a model with an encoder, and only to such a model"
-        fix = "Call generate(model, source=..., start=...), or give the source as the prompt, ids."
-        raise config_error("source", rule, fix=fix)
+        raise config_error(
+            "source",
+            "must be given to a model with an encoder, and only to such a model",
+            fix="Call generate(model, source=..., start=...), or give the source as the prompt.",
+        )
 
 
 def _check_used(ids: Any, real: Any, source: Any, source_real: Any, start: int | None) -> None:
@@ -205,8 +213,9 @@ def _check_vocabulary(name: str, ids: Any, real: Any, vocab_size: int) -> Tensor
         wrong = least if least < 0 else largest
         raise config_error(name, f"must be ids of the vocabulary, 0 to {vocab_size - 1}", got=wrong)
     if real is not None and real.shape != ids.shape:
-        rule = f"must have a value for each token, {tuple(ids.shape)}"
-        raise config_error(field, rule, got=tuple(real.shape))
+        raise config_error(
+            field, f"must have a value for each token, {tuple(ids.shape)}", got=tuple(real.shape)
+        )
     return ids
 
 

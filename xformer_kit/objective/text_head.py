@@ -91,8 +91,12 @@ class TextHead(Objective):
         """Returns the text of a label. Raises ConfigError for one with an unknown token."""
         text = str(self.tokenizer.decode(ids)).strip()
         if self.tokenizer.count_unknown(ids):
-            rule = "has no token for a label of the data, or for a part of it"
-            raise config_error("tokenizer", rule, f"'{text}'", "Use tokenizer=bpe.")
+            raise config_error(
+                "tokenizer",
+                "has no token for a label of the data, or for a part of it",
+                f"'{text}'",
+                "Use tokenizer=bpe.",
+            )
         return text
 
     def check_examples(self, examples: Iterable[Example]) -> None:
@@ -157,8 +161,9 @@ class Classification(TextHead):
         yield from in_range(options, label_smoothing=(0, 1))
         names = [str(name) for name in options.classes]
         if len(names) < 2 or len({*names}) < len(names):
-            rule = "must name two classes or more, each once"
-            yield Fault("classes", rule, options.classes, "Try [0,1].")
+            yield Fault(
+                "classes", "must name two classes or more, each once", options.classes, "Try [0,1]."
+            )
 
     @cached_property
     def _of_tokens(self) -> dict[tuple[int, ...], int]:
@@ -170,8 +175,12 @@ class Classification(TextHead):
             ids = tuple(self.tokenizer.encode(name).tolist())
             if index != found.setdefault(ids, index):
                 both = f"'{self.names[found[ids]]}' and '{name}'"
-                rule = "must tell the names of the classes apart"
-                raise config_error("tokenizer", rule, both, "Use tokenizer=bpe.")
+                raise config_error(
+                    "tokenizer",
+                    "must tell the names of the classes apart",
+                    both,
+                    "Use tokenizer=bpe.",
+                )
         return found
 
     def label(self, ids: np.ndarray) -> int:
@@ -217,8 +226,12 @@ class Regression(TextHead):
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            rule = "regression learns from numbers, and a label of the data is none"
-            raise config_error("task", rule, f"'{text}'", "Mend it, or use task=classification.")
+            raise config_error(
+                "task",
+                "regression learns from numbers, and a label of the data is none",
+                f"'{text}'",
+                "Mend it, or use task=classification.",
+            )
         return int(np.float32(number).view(np.int32))
 
     def predicted_labels(self, outputs: Tensor) -> list[tuple[str, float | None]]:

@@ -67,8 +67,12 @@ def _file(path: str, config_path: str, split: str) -> Path:
     names = [f"{name}.tsv{suffix}" for name in FILES[split] for suffix in ("", ".gz")]
     existing = [*filter(Path.is_file, (user_path(path) / name for name in names))]
     if not existing:
-        rule = f"must be a directory with COGS' {' or '.join(names)}"
-        raise config_error(config_path, rule, f"'{path}'", f"Get it from {DOWNLOAD}.")
+        raise config_error(
+            config_path,
+            f"must be a directory with COGS' {' or '.join(names)}",
+            f"'{path}'",
+            f"Get it from {DOWNLOAD}.",
+        )
     return existing[0]
 
 
@@ -79,7 +83,9 @@ def _rows(file: Path, config_path: str, max_bytes: int | None = None) -> Iterato
     for number, line in enumerate(files.lines(file, config_path, max_bytes), 1):
         fields = line.split("\t")
         if len(fields) != 3:
-            rule = "each line must hold a sentence, its logical form and its kind, between tabs"
-            got = f"{len(fields)} in '{file}', line {number:,}"
-            raise config_error(config_path, rule, got)
+            raise config_error(
+                config_path,
+                "each line must hold a sentence, its logical form and its kind, between tabs",
+                f"{len(fields)} in '{file}', line {number:,}",
+            )
         yield fields

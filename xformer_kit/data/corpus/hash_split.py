@@ -59,14 +59,20 @@ class HashSplitCorpus(PairCorpus):
         for name in ("valid", "test"):
             option = cls.split_options[name][0]
             if getattr(options, option) is not None and getattr(options, name):
-                rule = f"is a share of the training data, and {context.path}.{option} gives a split"
-                yield Fault(name, rule, fix="Leave one of them out.")
+                yield Fault(
+                    name,
+                    f"is a share of the training data, and {context.path}.{option} gives a split",
+                    fix="Leave one of them out.",
+                )
         if getattr(options, cls.split_options["valid"][0]) is None:
             yield from in_open_range(options, f"Try {DEFAULT_VALID}.", valid=(0, 1))
         yield from in_range(options, test=(0, 1))
         if (options.valid or 0) + (options.test or 0) >= 1:
-            rule = f"must leave something for training, with {context.path}.test"
-            yield Fault("valid", rule, got=f"{options.valid} and {options.test}")
+            yield Fault(
+                "valid",
+                f"must leave something for training, with {context.path}.test",
+                got=f"{options.valid} and {options.test}",
+            )
 
     def rows(self, split: str) -> TextPairs:
         """Yields (source, target) of a given split. Raises ConfigError if it cannot be read."""

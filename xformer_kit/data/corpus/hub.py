@@ -93,9 +93,12 @@ class Hub(Records):
         splits = [options.train_split, options.valid_split, options.test_split]
         names = [name for name in splits if name is not None]
         if len(set(names)) < len(names):
-            rule = "must be other examples than the other splits"
-            fix = f"Use {context.path}.valid=0.05."
-            yield Fault("valid_split", rule, ", ".join(names), fix)
+            yield Fault(
+                "valid_split",
+                "must be other examples than the other splits",
+                ", ".join(names),
+                f"Use {context.path}.valid=0.05.",
+            )
 
     def stamp(self) -> list[Any]:
         return [*super().stamp(), [split._fingerprint for split in self._splits.values()]]
@@ -121,8 +124,11 @@ class Hub(Records):
         for split in ("train", *self.given_splits):
             (option,) = self.split_options[split]
             if (name := getattr(self, option)) not in loaded:
-                rule = f"the data set '{self.dataset}' has no split '{name}'"
-                raise self.config_error(option, rule, fix=suggestion(name, loaded, "It has"))
+                raise self.config_error(
+                    option,
+                    f"the data set '{self.dataset}' has no split '{name}'",
+                    fix=suggestion(name, loaded, "It has"),
+                )
             splits[split] = loaded[name]
         return splits
 

@@ -62,24 +62,39 @@ class Mixture(Corpus):
     @classmethod
     def check(cls, options, context):
         if not options.of:
-            fix = "Try {prose: {name: pydoc}, code: {name: stdlib_code}}."
-            yield Fault("of", "must name at least one corpus", got="{}", fix=fix)
+            yield Fault(
+                "of",
+                "must name at least one corpus",
+                got="{}",
+                fix="Try {prose: {name: pydoc}, code: {name: stdlib_code}}.",
+            )
             return
         yield from above(options, "1 takes the weights as they are.", temperature=0)
         for name in options.of:
             if not str(name).isidentifier():
-                rule = "must give each corpus a name of letters, digits and _, for its figures"
-                yield Fault("of", rule, got=f"{name!r}", fix="Try part_1.")
+                yield Fault(
+                    "of",
+                    "must give each corpus a name of letters, digits and _, for its figures",
+                    got=f"{name!r}",
+                    fix="Try part_1.",
+                )
         yield from _form_faults(options.of)
         if options.weights is not None:
             if options.weights.keys() != options.of.keys():
-                rule = "must give a weight to each corpus of data.of, and to no other"
-                got = f"{', '.join(options.weights)}, and data.of has {', '.join(options.of)}"
-                yield Fault("weights", rule, got, "null is by size.")
+                yield Fault(
+                    "weights",
+                    "must give a weight to each corpus of data.of, and to no other",
+                    f"{', '.join(options.weights)}, and data.of has {', '.join(options.of)}",
+                    "null is by size.",
+                )
             for name, weight in options.weights.items():
                 if weight <= 0:
-                    fix = "Leave the corpus out of data.of for none of it."
-                    yield Fault(f"weights.{name}", "must be above 0", weight, fix)
+                    yield Fault(
+                        f"weights.{name}",
+                        "must be above 0",
+                        weight,
+                        "Leave the corpus out of data.of for none of it.",
+                    )
 
     def stamp(self) -> list[Any]:
         return [[name, part.stamp()] for name, part in self.of.items()]
@@ -115,8 +130,15 @@ def _form_faults(of: Plain) -> Iterator[Fault]:
     forms = {name: _form(node) for name, node in nodes.items()}
     for name, node in nodes.items():
         if node["name"] == "mixture" or forms[name] == "labelled":
-            rule = "must be a text or pairs, no mixture and no probe, which has its own words"
-            yield Fault(f"of.{name}", rule, node["name"])
+            yield Fault(
+                f"of.{name}",
+                "must be a text or pairs, no mixture and no probe, which has its own words",
+                node["name"],
+            )
     if {"text", "pairs"} <= {*forms.values()}:
-        got = ", ".join(f"{form} from {name}" for name, form in forms.items())
-        yield Fault("of", "must be texts or pairs", got, "Leave one of the two out.")
+        yield Fault(
+            "of",
+            "must be texts or pairs",
+            ", ".join(f"{form} from {name}" for name, form in forms.items()),
+            "Leave one of the two out.",
+        )

@@ -44,8 +44,11 @@ class Parallel(HashSplitFiles):
         for names in cls.split_options.values():
             for name, other in (names, names[::-1]):
                 if getattr(options, other) is None is not getattr(options, name):
-                    rule = f"needs {context.path}.{other} with it, line by line"
-                    yield Fault(name, rule, fix="Give both or none.")
+                    yield Fault(
+                        name,
+                        f"needs {context.path}.{other} with it, line by line",
+                        fix="Give both or none.",
+                    )
         yield from super().check(options, context)
 
     def rows(self, split: str) -> TextPairs:
@@ -55,8 +58,11 @@ class Parallel(HashSplitFiles):
         for number, (source, target) in enumerate(both, 1):
             if source is None or target is None:
                 short = 0 if source is None else 1
-                rule = f"must have a line for each of {paths[1 - short]}; it has {number - 1:,}"
-                raise self.config_error(options[short], rule, fix="Align the two files.")
+                raise self.config_error(
+                    options[short],
+                    f"must have a line for each of {paths[1 - short]}; it has {number - 1:,}",
+                    fix="Align the two files.",
+                )
             yield source, target
 
 
@@ -87,8 +93,12 @@ class TabSeparated(HashSplitFiles):
         numbers = [column for column in columns if isinstance(column, int)]
         of_one_kind = not numbers or (len(numbers) == len(columns) and min(numbers) >= 1)
         if len(columns) < 2 or len(set(columns)) < len(columns) or not of_one_kind:
-            rule = "must be two or more different numbers from 1 on, or names"
-            yield Fault("columns", rule, f"{list(columns)}", "Try [1,2].")
+            yield Fault(
+                "columns",
+                "must be two or more different numbers from 1 on, or names",
+                f"{list(columns)}",
+                "Try [1,2].",
+            )
         yield from super().check(options, context)
 
     def rows(self, split: str) -> TextPairs:
@@ -109,15 +119,19 @@ class TabSeparated(HashSplitFiles):
                 elif not line.strip():
                     yield "", ""  # counted as empty
                 else:
-                    rule = f"must have {needed} columns between tabs"
-                    got = f"{len(cells)} in line {number:,} of '{file}'"
-                    fix = f"Mend the line, or set {self.option_path('columns')}."
-                    raise self.config_error(option, rule, got, fix)
+                    raise self.config_error(
+                        option,
+                        f"must have {needed} columns between tabs",
+                        f"{len(cells)} in line {number:,} of '{file}'",
+                        f"Mend the line, or set {self.option_path('columns')}.",
+                    )
 
     def _index(self, column: int | str, names: list[str], file: Path) -> int:
         """Returns the index of a named column. Raises ConfigError if the file lacks it."""
         if column not in names:
-            rule = f"no column of '{file}' is called '{column}'"
-            fix = f"{suggestion(column, names, 'It has')} A number from 1 also names one."
-            raise self.config_error("columns", rule, fix=fix)
+            raise self.config_error(
+                "columns",
+                f"no column of '{file}' is called '{column}'",
+                fix=f"{suggestion(column, names, 'It has')} A number from 1 also names one.",
+            )
         return names.index(str(column))

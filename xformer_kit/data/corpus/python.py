@@ -36,10 +36,12 @@ class _StandardLibrary(Corpus):
     @classmethod
     def check(cls, options, context):
         if not any(Path(sysconfig.get_path("stdlib")).glob("*.py")):
-            rule = f"corpus '{cls.name}' needs the sources of the standard library"
-            got = f"none in '{sysconfig.get_path('stdlib')}'"
-            fix = "Use data=text data.path=FILE, or a Python that has them."
-            yield Fault("name", rule, got, fix)
+            yield Fault(
+                "name",
+                f"corpus '{cls.name}' needs the sources of the standard library",
+                f"none in '{sysconfig.get_path('stdlib')}'",
+                "Use data=text data.path=FILE, or a Python that has them.",
+            )
 
     def stamp(self) -> list[Any]:
         modules = files.stamp(self.library / name for name in self._modules())

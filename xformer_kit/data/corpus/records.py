@@ -59,11 +59,17 @@ class Records(HashSplitCorpus):
         """Yields the faults of `source`, `target` and `text`."""
         pair = [options.source, options.second, options.target]
         if options.text is not None and pair != ["source", None, "target"]:
-            rule = "is the field of a text, and source, second and target are those of a pair"
-            yield Fault("text", rule, fix="Leave one of them out.")
+            yield Fault(
+                "text",
+                "is the field of a text, and source, second and target are those of a pair",
+                fix="Leave one of them out.",
+            )
         elif len({*pair}) < len(pair):
-            rule = "source, second and target must be different fields"
-            yield Fault("target", rule, ", ".join(map(str, pair)))
+            yield Fault(
+                "target",
+                "source, second and target must be different fields",
+                ", ".join(map(str, pair)),
+            )
         yield from super().check(options, context)
 
     def entries(self, split: str) -> Iterator[Entry]:
@@ -77,9 +83,12 @@ class Records(HashSplitCorpus):
         names = [name if name in available else name.partition(".")[0] for _, name in self.fields]
         for (option, _), name in zip(self.fields, names, strict=True):
             if available.count(name) > 1:
-                rule = "must name one column"
-                got = f"'{name}', which {available.count(name)} columns of '{where}' are called"
-                raise self.config_error(option, rule, got, "Give them different names.")
+                raise self.config_error(
+                    option,
+                    "must name one column",
+                    f"'{name}', which {available.count(name)} columns of '{where}' are called",
+                    "Give them different names.",
+                )
         return list(dict.fromkeys(names)) if set(names) <= set(available) else available
 
     def rows(self, split: str) -> TextPairs:
@@ -115,14 +124,21 @@ class Records(HashSplitCorpus):
         if option == "target" and is_number:  # a class, or a number to predict
             return str(value)
         if not isinstance(value, str):
-            got = f"{str(value)[:40]} as '{name}' in {where}"
-            rule = "must be a text" + " or a finite number" * (option == "target")
-            raise self.config_error(option, rule, got, "Name another field.")
+            raise self.config_error(
+                option,
+                "must be a text" + " or a finite number" * (option == "target"),
+                f"{str(value)[:40]} as '{name}' in {where}",
+                "Name another field.",
+            )
         try:
             value.encode()
         except UnicodeEncodeError:
-            got = f"half a surrogate pair in '{name}' in {where}"
-            raise self.config_error(option, "must be Unicode", got, "Leave it out.") from None
+            raise self.config_error(
+                option,
+                "must be Unicode",
+                f"half a surrogate pair in '{name}' in {where}",
+                "Leave it out.",
+            ) from None
         return value
 
 
@@ -166,8 +182,9 @@ class JSONLines(RecordFiles):
                 if isinstance(entry, str):
                     entry = self._parsed(entry, option, where) if entry.strip() else empty
                 if not isinstance(entry, dict):
-                    got = f"{json.dumps(entry)[:40]} in {where}"
-                    raise self.config_error(option, JSON_RULE, got, "Use {...}.")
+                    raise self.config_error(
+                        option, JSON_RULE, f"{json.dumps(entry)[:40]} in {where}", "Use {...}."
+                    )
                 yield entry, where
 
     def _parsed(self, text: str, option: str, where: str) -> Any:
@@ -175,8 +192,11 @@ class JSONLines(RecordFiles):
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
-            rule = f"{JSON_RULE}; {where} cannot be read ({one_line(error)})"
-            raise self.config_error(option, rule, fix="Write it again.") from None
+            raise self.config_error(
+                option,
+                f"{JSON_RULE}; {where} cannot be read ({one_line(error)})",
+                fix="Write it again.",
+            ) from None
 
 
 @CORPORA.register("csv", also_called=("comma_separated",))
@@ -195,8 +215,12 @@ class CSV(RecordFiles):
     def check(cls, options, context):
         given = options.delimiter
         if given != "tab" and (len(given) != 1 or given in '"\r\n \0'):
-            rule = "must be one character other than a quote, a space or a line end"
-            yield Fault("delimiter", rule, f"{given!r}", "Try ',', ';' or tab.")
+            yield Fault(
+                "delimiter",
+                "must be one character other than a quote, a space or a line end",
+                f"{given!r}",
+                "Try ',', ';' or tab.",
+            )
         yield from super().check(options, context)
 
     def entries(self, split: str) -> Iterator[Entry]:
@@ -211,9 +235,12 @@ class CSV(RecordFiles):
                 names = next(filter(None, rows), [])
                 self.columns(names, file)
                 if 0 < len(names) < len(self.fields):
-                    got = f"{self.delimiter!r}, and {names} as the first line of '{file}'"
-                    fix = "Try ';' or tab."
-                    raise self.config_error("delimiter", "must be that of the file", got, fix)
+                    raise self.config_error(
+                        "delimiter",
+                        "must be that of the file",
+                        f"{self.delimiter!r}, and {names} as the first line of '{file}'",
+                        "Try ';' or tab.",
+                    )
                 for row in rows:
                     where = f"line {rows.line_num:,} of '{file}'"
                     if row and len(row) != len(names):
@@ -221,9 +248,12 @@ class CSV(RecordFiles):
                         raise self.config_error(option, rule, got, "Mend the line.")
                     yield dict(zip(names, row, strict=True)) if row else empty, where
             except csv.Error as error:
-                got = f"line {rows.line_num:,} of '{file}' ({one_line(error)})"
-                fix = 'A field with a quote or a line end is in quotes, and has "" for each quote.'
-                raise self.config_error(option, "must be a table", got, fix) from None
+                raise self.config_error(
+                    option,
+                    "must be a table",
+                    f"line {rows.line_num:,} of '{file}' ({one_line(error)})",
+                    'A field with a quote or a line end is in quotes, and has "" for each quote.',
+                ) from None
 
 
 @CORPORA.register("parquet", similar=("arrow", "pyarrow"))
@@ -268,6 +298,9 @@ def _table(file: Path, config_path: str) -> Iterator[Any]:
         with ParquetFile(file) as table:
             yield table
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        got = f"'{file}' ({one_line(error, 120)})"
-        rule = "must be a whole parquet file"
-        raise config_error(config_path, rule, got, "Write it again.") from None
+        raise config_error(
+            config_path,
+            "must be a whole parquet file",
+            f"'{file}' ({one_line(error, 120)})",
+            "Write it again.",
+        ) from None

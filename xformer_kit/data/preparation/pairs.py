@@ -166,13 +166,19 @@ class Pairs:
         # (n, 2) int32: source, target
         self.lengths = lengths = _fit_lengths(lengths, self.seq_len, self.one_stream)
         if not len(long):
-            rule = f"the split {self.split} must hold a pair"
-            fix = "Give more pairs, or a larger share of them; equal sources go to the same split."
-            raise config_error(self.config_path, rule, "none", fix)
+            raise config_error(
+                self.config_path,
+                f"the split {self.split} must hold a pair",
+                "none",
+                "Give more pairs, or a larger share of them; equal sources go to the same split.",
+            )
         if not len(lengths) or (lengths <= NUM_SPECIAL).any():
-            got = f"{self.seq_len}, and {count:,} pairs of {self.split} are longer"
-            rule = "must hold a pair, special tokens included"
-            raise config_error("data.seq_len", rule, got, "Raise it.")
+            raise config_error(
+                "data.seq_len",
+                "must hold a pair, special tokens included",
+                f"{self.seq_len}, and {count:,} pairs of {self.split} are longer",
+                "Raise it.",
+            )
         reason = "too_long" if self.too_long == "drop" else "truncated"
         self._uncut = not count
         self.dropped = {k: n for k, n in (("empty", self.empty), (reason, count)) if n}

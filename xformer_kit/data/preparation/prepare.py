@@ -102,10 +102,8 @@ def _prepare_corpus(
     base, stamp, content = _corpus_content(config, corpus)
     by_document = bool(config["data"].get("documents"))
     content = cache.digest([content, "documents"]) if by_document else content
-    shared_fingerprint = [] if shared is None else [shared.fingerprint]
-    fingerprint = cache.digest(
-        [FORMAT, content, *tokenizers.fingerprint_values(), *shared_fingerprint]
-    )
+    contents = [FORMAT, content, *tokenizers.fingerprint_values()]
+    fingerprint = cache.digest(contents if shared is None else [*contents, shared.fingerprint])
 
     def make(folder: Path) -> Plain:
         if shared is None:
@@ -114,8 +112,7 @@ def _prepare_corpus(
             fitted = tokenizers.save(folder, tokenizers.load(shared.folder))
         meta = _write_splits(folder, corpus, fitted, by_document)
         if corpus.stamp() != stamp[-1]:
-            rule = "the text must stay as it is while it is read; it was changed"
-            raise corpus.config_error("", rule, fix="Start again.")
+            raise corpus.config_error("", "was changed while it was read", fix="Start again.")
         origin = {"format": FORMAT, "fingerprint": fingerprint, "corpus": stamp[1]}
         return {**meta, **origin, "tokenizer": tokenizers.node}
 

@@ -50,8 +50,12 @@ def _raise_first(path: str, component: type, problems: Iterator[Problem]) -> Non
         got = f"{type(error).__name__} in {method} ({one_line(error, 120)})"
         problem = "must define the methods and the attributes that its base class needs", got
     if problem:
-        fix = f"Change it in '{inspect.getfile(component)}'."
-        raise config_error(path, f"{component.__name__} {problem[0]}", problem[1], fix)
+        raise config_error(
+            path,
+            f"{component.__name__} {problem[0]}",
+            problem[1],
+            f"Change it in '{inspect.getfile(component)}'.",
+        )
 
 
 def _corpus_problems(corpus: Corpus) -> Iterator[Problem]:

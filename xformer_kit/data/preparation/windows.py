@@ -37,9 +37,12 @@ class Windows(MemoryMapped):
 
     def __post_init__(self) -> None:
         if self.pad and self.tokens < 2:
-            rule = "the validation text must have at least 2 tokens"
-            fix = f"Give a longer text, or a larger {self.config_path}.valid."
-            raise config_error(self.config_path, rule, f"{self.tokens}", fix)
+            raise config_error(
+                self.config_path,
+                "the validation text must have at least 2 tokens",
+                f"{self.tokens}",
+                f"Give a longer text, or a larger {self.config_path}.valid.",
+            )
         if not self.pad and self.tokens <= self.seq_len:
             fewer = f"Try {self.tokens - 1} or less, or give" if self.tokens > 1 else "Give"
             raise config_error(

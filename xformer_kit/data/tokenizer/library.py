@@ -69,9 +69,12 @@ class LibraryTokenizer(Tokenizer):
         unknown = self.model.get("unk_token")
         self.unknown_id = self.model.get("unk_id") if unknown is None else vocabulary.get(unknown)
         if self.model["type"] == "Unigram" and self.unknown_id is None:
-            rule = "a tokenizer.json with a Unigram model must have its unk_id"
-            fix = "Set it to the id of a token for unknown text."
-            raise config_error("tokenizer", rule, "null", fix)
+            raise config_error(
+                "tokenizer",
+                "a tokenizer.json with a Unigram model must have its unk_id",
+                "null",
+                "Set it to the id of a token for unknown text.",
+            )
         self.bytes = self._byte_ids(vocabulary)
         special = special_names(data)
         self.special_ids = {i for i, token in self.added.items() if token["content"] in special}
@@ -164,8 +167,9 @@ class LibraryTokenizer(Tokenizer):
 
     def _encoding_error(self, texts: list[str], error: Exception) -> Exception:
         """Returns the error for texts that the library cannot encode."""
-        got = f"{texts[0][:40]!r} ({error})"
-        return config_error("tokenizer", "the text must be one that it can encode", got)
+        return config_error(
+            "tokenizer", "the text must be one that it can encode", f"{texts[0][:40]!r} ({error})"
+        )
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[Encoding]:
         pieces = whole_words(texts, end=self.boundary)

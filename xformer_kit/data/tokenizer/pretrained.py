@@ -105,12 +105,19 @@ def _path_fault(path: str) -> Fault | None:
     """Returns the fault of a path that cannot be a tokenizer, without network access."""
     file_path = user_path(path)
     if file_path.is_dir() and not (file_path / FILE).is_file():
-        fix = "Save it there, e.g. with AutoTokenizer.from_pretrained(...).save_pretrained(...)."
-        return Fault("path", f"must hold a {FILE}", f"'{path}'", fix)
+        return Fault(
+            "path",
+            f"must hold a {FILE}",
+            f"'{path}'",
+            "Save it there, e.g. with AutoTokenizer.from_pretrained(...).save_pretrained(...).",
+        )
     names_file = path.startswith((".", "/", "~")) or path.endswith((".json", os.sep))
     if (names_file or not HUB_NAME.fullmatch(path)) and not file_path.exists():
-        rule = f"must be a {FILE}, a directory that holds one, or a name on the hub"
-        return Fault("path", rule, f"'{path}', which is not there")
+        return Fault(
+            "path",
+            f"must be a {FILE}, a directory that holds one, or a name on the hub",
+            f"'{path}', which is not there",
+        )
     return None
 
 
@@ -133,9 +140,12 @@ def _text(file: Path) -> str:
     try:
         return readable(file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        rule = "must be a file in utf-8 that can be read"
-        got = f"'{file}' ({error})"
-        raise config_error("tokenizer.path", rule, got, f"Give a {FILE}.") from None
+        raise config_error(
+            "tokenizer.path",
+            "must be a file in utf-8 that can be read",
+            f"'{file}' ({error})",
+            f"Give a {FILE}.",
+        ) from None
 
 
 def _download(name: str) -> str:
@@ -152,7 +162,9 @@ def _download(name: str) -> str:
         huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(name, FILE), timeout=WAIT)
         return huggingface_hub.hf_hub_download(name, FILE)
     except Exception as error:  # of the network or of the name, by several libraries
-        rule = f"must be a {FILE} or a name on the hub"
-        got = f"'{name}', which is no local file, and the hub did not give it ({one_line(error)})"
-        fix = f"Give the path of a {FILE}, or start once with a network."
-        raise config_error("tokenizer.path", rule, got, fix) from None
+        raise config_error(
+            "tokenizer.path",
+            f"must be a {FILE} or a name on the hub",
+            f"'{name}', which is no local file, and the hub did not give it ({one_line(error)})",
+            f"Give the path of a {FILE}, or start once with a network.",
+        ) from None

@@ -50,9 +50,12 @@ def _load_own(file: Path, data: Plain) -> Tokenizer:
         raise ValueError(f"it has the keys {', '.join(data) or 'none'}")
     name, state = str(data["tokenizer"]), data["state"]
     if name not in TOKENIZERS:
-        rule = f"no tokenizer is called '{name}' here, but '{file}' needs it"
         fix = "If it is your own, name its file in components=[...]."
-        raise config_error("tokenizer", rule, fix=did_you_mean(name, TOKENIZERS) + fix)
+        raise config_error(
+            "tokenizer",
+            f"no tokenizer is called '{name}' here, but '{file}' needs it",
+            fix=did_you_mean(name, TOKENIZERS) + fix,
+        )
     component = TOKENIZERS[name]
     if not isinstance(state, dict) or component.save is not Tokenizer.save:
         raise ValueError(f"it is none of tokenizer '{name}'")

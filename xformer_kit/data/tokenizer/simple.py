@@ -127,8 +127,12 @@ class Word(Tokenizer):
         seen: set[str] = set()
         for word in words:
             if not isinstance(word, str) or word.split() != [word] or word in seen:
-                rule = "words must be texts without white space, each once"
-                raise config_error("tokenizer", rule, f"{word!r}", "Change it in the list.")
+                raise config_error(
+                    "tokenizer",
+                    "words must be texts without white space, each once",
+                    f"{word!r}",
+                    "Change it in the list.",
+                )
             seen.add(word)
         return cls.restore({"words": words, "unknown": "error"})
 

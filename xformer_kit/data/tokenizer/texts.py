@@ -15,8 +15,12 @@ def utf8(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        got = f"half a surrogate pair at character {error.start}"
-        raise config_error("tokenizer", "text must be Unicode", got, "Leave it out.") from None
+        raise config_error(
+            "tokenizer",
+            "text must be Unicode",
+            f"half a surrogate pair at character {error.start}",
+            "Leave it out.",
+        ) from None
 
 
 def as_text(data: str | bytes) -> str:
@@ -26,8 +30,12 @@ def as_text(data: str | bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        got = f"byte 0x{data[error.start]:02X} at position {error.start}"
-        raise config_error("tokenizer", "text must be utf-8", got, "Use tokenizer=byte.") from None
+        raise config_error(
+            "tokenizer",
+            "text must be utf-8",
+            f"byte 0x{data[error.start]:02X} at position {error.start}",
+            "Use tokenizer=byte.",
+        ) from None
 
 
 def whole_words(

@@ -60,8 +60,11 @@ class Recall(Probe):
         yield from in_open_range(options, "Try 0.01.", closed=True, power=(0, 50))
         yield from at_least(options, "(4 * pairs)", length=4 * options.pairs)
         if options.vocabulary % 2 or options.vocabulary < 2 * options.pairs:
-            rule = "must be even and at least 2 * pairs, as keys and values of an example differ"
-            yield Fault("vocabulary", rule, f"{options.vocabulary} and pairs={options.pairs}")
+            yield Fault(
+                "vocabulary",
+                "must be even and at least 2 * pairs, as keys and values of an example differ",
+                f"{options.vocabulary} and pairs={options.pairs}",
+            )
 
     def words(self) -> list[str]:
         half = self.vocabulary // 2
