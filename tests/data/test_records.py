@@ -97,12 +97,6 @@ def test_any_record_is_read_as_it_was_written(tmp_path_factory, pairs, delimiter
             " 'DIR/jsonl_a'. Name another field.",
         ),
         (
-            "csv_a",
-            "source,source,target\na,b,c\n",
-            "data.source: must name one column; got 'source', which 2 columns of 'DIR/csv_a' are"
-            " called. Give them different names.",
-        ),
-        (
             "tsv_a",
             "\ufeff",
             "data.columns: no column of 'DIR/tsv_a' is called 'source'. It has: none. A number from"
@@ -156,10 +150,6 @@ def test_of_a_parquet_file_a_column_and_its_numbers_are_checked(tmp_path):
         pyarrow.parquet.write_table(table, tmp_path / "parquet_b")
         return read(tmp_path, "parquet_a", (tmp_path / "parquet_b").read_bytes())
 
-    assert sentence(["source", "source", "target"], "b") == (
-        "data.source: must name one column; got 'source', which 2 columns of 'DIR/parquet_a' are"
-        " called. Give them different names."
-    )
     assert sentence(["x", "x", "source", "target"], 2) == [("a", "2")]
     assert sentence(["source", "target"], float("nan")) == (
         "data.target: must be a text or a finite number; got nan as 'target' in row 1 of"

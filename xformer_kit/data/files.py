@@ -8,13 +8,10 @@ decompressed. `config_path` is that of the option that names the files, for faul
 import codecs
 import glob
 import gzip
-import hashlib
 import os
 import zlib
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -128,19 +125,6 @@ def stamp(files: Iterable[Path]) -> list[Any]:
         [str(file.absolute()), (status := file.stat()).st_size, status.st_mtime_ns]
         for file in files
     ]
-
-
-def duplicates(files: Iterable[Path]) -> list[list[Path]]:
-    """Returns the groups of files with equal content, which are links or copies. Only files of
-    equal size are read.
-    """
-    by_size, by_hash = defaultdict[int, list[Path]](list), defaultdict[bytes, list[Path]](list)
-    for file in files:
-        by_size[file.stat().st_size].append(file)
-    for file in chain.from_iterable(group for group in by_size.values() if len(group) > 1):
-        with open(file, "rb") as source:
-            by_hash[hashlib.file_digest(source, "sha256").digest()].append(file)
-    return [group for group in by_hash.values() if len(group) > 1]
 
 
 def repeated_file_faults(paths: Mapping[str, str], config_path: str) -> Iterator[Fault]:

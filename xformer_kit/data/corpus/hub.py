@@ -108,7 +108,7 @@ class Hub(Records):
 
     def entries(self, split: str) -> Iterator[Entry]:
         data = self._splits[split]
-        data = data.select_columns(self.columns(data.column_names, self.dataset))
+        data = data.select_columns(self.columns(data.column_names))
         entries = (
             dict(zip(batch, row, strict=True))
             for batch in data.iter(ENTRIES_PER_BATCH)

@@ -76,20 +76,12 @@ class Records(HashSplitCorpus):
         """Yields the entries of a given split, with at least those of `fields` that exist."""
         raise NotImplementedError
 
-    def columns(self, available: list[str], where: object) -> list[str]:
+    def columns(self, available: list[str]) -> list[str]:
         """Returns the columns of a table that hold the fields. If one is missing, all columns,
-        which a message then lists. Raises ConfigError for a field that two columns have.
+        which a message then lists.
         """
-        names = [name if name in available else name.partition(".")[0] for _, name in self.fields]
-        for (option, _), name in zip(self.fields, names, strict=True):
-            if available.count(name) > 1:
-                raise self.config_error(
-                    option,
-                    "must name one column",
-                    f"'{name}', which {available.count(name)} columns of '{where}' are called",
-                    "Give them different names.",
-                )
-        return list(dict.fromkeys(names)) if set(names) <= set(available) else available
+        names = {name if name in available else name.partition(".")[0] for _, name in self.fields}
+        return sorted(names) if names <= {*available} else available
 
     def rows(self, split: str) -> TextPairs:
         for entry, where in self.entries(split):
@@ -233,7 +225,6 @@ class CSV(RecordFiles):
             rows = csv.reader(lines, delimiter=delimiter, strict=True)
             try:
                 names = next(filter(None, rows), [])
-                self.columns(names, file)
                 if 0 < len(names) < len(self.fields):
                     raise self.config_error(
                         "delimiter",
@@ -281,7 +272,7 @@ class Parquet(RecordFiles):
     def entries(self, split: str) -> Iterator[Entry]:
         for file in self.files[split]:
             with _table(file, self.option_path(*self.split_options[split])) as table:
-                columns = self.columns(table.schema_arrow.names, file)
+                columns = self.columns(table.schema_arrow.names)
                 batches = table.iter_batches(ENTRIES_PER_BATCH, columns=columns)
                 rows = (row for batch in batches for row in batch.to_pylist())
                 for number, row in enumerate(rows, 1):

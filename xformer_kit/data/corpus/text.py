@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -62,25 +61,6 @@ class Text(Corpus):
             if piece := text[:remaining] if split == "train" else text[remaining:]:
                 yield piece
             remaining -= min(remaining, len(text))
-
-    def copies(self) -> dict[str, list[Any]]:
-        """Returns {"valid": [number of its files that are copies of training files, number of its
-        files, "files"]}, or {} if there are none.
-
-        A file that is cut is in both splits, and is not counted as a copy of itself.
-        """
-        groups = files.duplicates(self.files)
-        if not groups:
-            return {}
-        ends = list(accumulate(sum(map(len, files.read(file))) for file in self.files))
-        cut = int(ends[-1] * (1 - self.valid))
-        valid = {file for file, end in zip(self.files, ends, strict=True) if end > cut}
-        starts = zip(self.files, [0, *ends], strict=False)
-        training = {file for file, start in starts if start < cut}
-        count = sum(
-            bool({*group} & training - {file}) for group in groups for file in valid & {*group}
-        )
-        return {"valid": [count, len(valid), "files"]} if count else {}
 
     def _full_text(self) -> Iterator[str]:
         """Yields all files as one text, and counts its characters."""
