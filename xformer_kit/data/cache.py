@@ -136,26 +136,23 @@ def get_or_make(folder: Path, make: Callable[[Path], Plain]) -> Plain:
         try:
             meta = make(fresh)
             with write_errors(base):
-                _seal(fresh, meta)
+                sealed = _seal(fresh, meta)
                 _publish(fresh, folder)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-    meta = read_meta(folder)
-    if meta is None:
-        raise config_error(
-            "data.cache",
-            f"must keep what is written; '{folder}' is incomplete",
-            fix="Set data.cache elsewhere.",
-        )
-    return meta
+    return sealed
 
 
-def _seal(fresh: Path, meta: Plain) -> None:
-    """Writes meta.json with the checksum of every file, and flushes all files to the disk."""
+def _seal(fresh: Path, meta: Plain) -> Plain:
+    """Writes meta.json with the checksum of every file, which is returned, and flushes all files to
+    the disk.
+    """
     sums = {file.name: _checksum(file) for file in sorted(fresh.iterdir())}
-    write(fresh / "meta.json", json.dumps({**meta, "sums": sums}, indent=1))
+    sealed = {**meta, "sums": sums}
+    write(fresh / "meta.json", json.dumps(sealed, indent=1))
     for file in [*fresh.iterdir(), fresh]:
         _flush(file)
+    return sealed
 
 
 def _publish(fresh: Path, folder: Path) -> None:
