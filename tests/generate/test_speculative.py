@@ -128,8 +128,8 @@ def test_proposals_of_the_model_itself_are_always_accepted(small, monkeypatch):
             "encoder_decoder",
             11,
             (
-                "draft: must have the model's vocabulary and stacks; got ('encoder', 'decoder'), and"
-                " the model has ('decoder',)."
+                "draft: must have the model's vocabulary and stacks; got ('encoder', 'decoder'),"
+                " and the model has ('decoder',)."
             ),
         ),
     ],

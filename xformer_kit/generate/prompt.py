@@ -33,7 +33,7 @@ class Prompt(NamedTuple):
         """The ids (b * copies, t) for processors; padding has the id `vocab_size`."""
         ids, real = self.tokens.ids.long(), self.tokens.real
         ids = ids if real is None else ids.where(real, vocab_size)
-        return ids if copies == 1 else ids.repeat_interleave(copies, 0)
+        return ids.repeat_interleave(copies, 0)
 
 
 class CachedModel:

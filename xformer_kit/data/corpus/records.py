@@ -235,8 +235,12 @@ class CSV(RecordFiles):
                 for row in rows:
                     where = f"line {rows.line_num:,} of '{file}'"
                     if row and len(row) != len(names):
-                        rule, got = f"must have {len(names)} columns", f"{len(row)} in {where}"
-                        raise self.config_error(option, rule, got, "Mend the line.")
+                        raise self.config_error(
+                            option,
+                            f"must have {len(names)} columns",
+                            f"{len(row)} in {where}",
+                            "Mend the line.",
+                        )
                     yield dict(zip(names, row, strict=True)) if row else empty, where
             except csv.Error as error:
                 raise self.config_error(

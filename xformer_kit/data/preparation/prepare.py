@@ -186,11 +186,15 @@ def _prepare_mixture(config: Plain, corpus: Mixture) -> Prepared:
         """Returns part -> the value of a field of Prepared."""
         return {name: getattr(part, field) for name, part in parts.items()}
 
-    def prefixed_counts(field: str) -> Plain:
-        """Returns the counts of all parts, with the prefix `part/`."""
-        counts = by_part(field).items()
-        return {f"{name}/{key}": value for name, part in counts for key, value in part.items()}
-
+    fields = ("dropped", "unknown", "characters_dropped", "overlap")
+    counts = {
+        field: {
+            f"{name}/{key}": value
+            for name, part in parts.items()
+            for key, value in getattr(part, field).items()
+        }
+        for field in fields
+    }
     other_splits = by_part("other_splits")
     return Prepared(
         first.tokenizer,
@@ -204,10 +208,7 @@ def _prepare_mixture(config: Plain, corpus: Mixture) -> Prepared:
             split: concat_splits({name: splits.get(split) for name, splits in other_splits.items()})
             for split in dict.fromkeys(chain.from_iterable(other_splits.values()))
         },
-        dropped=prefixed_counts("dropped"),
-        unknown=prefixed_counts("unknown"),
-        characters_dropped=prefixed_counts("characters_dropped"),
-        overlap=prefixed_counts("overlap"),
+        **counts,
     )
 
 

@@ -90,15 +90,11 @@ def saved_or_pretrained(path: str, name: str = FILE) -> Tokenizer:
 
 
 def check_file(path: str) -> None:
-    """Raises ConfigError if the file that a path names is not JSON with the keys of a tokenizer.
-    Only then is the library imported, which has the reason.
+    """Raises ConfigError if the file that a path names is no tokenizer of the library. That of
+    another kind, which has a state, is checked when it is loaded.
     """
-    text = read(path)
-    with suppress(ValueError, RecursionError):
-        data = json.loads(text)
-        if isinstance(data, dict) and ("model" in data or set(data) == set(KEYS)):
-            return
-    parse_tokenizer(text, "tokenizer.path", path)
+    if '"state"' not in (text := read(path)):
+        parse_tokenizer(text, "tokenizer.path", path)
 
 
 def _path_fault(path: str) -> Fault | None:

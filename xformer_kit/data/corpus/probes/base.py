@@ -74,21 +74,20 @@ class Probe(Corpus):
             yield " ".join([words[token] for token in data[i]["tokens"].tolist()]) + "\n"
 
 
+@dataclass(eq=False)
 class ProbeExamples:
     """The examples of a probe's split: {"tokens": (t,) int64, "labels": (t,) int64}. The label of a
     token that is not predicted is -1.
     """
 
-    def __init__(self, probe: Probe, split: str):
-        self.probe = probe
-        self.split = split
-        self.length = TRAIN_EXAMPLES if split == "train" else probe.examples
+    probe: Probe
+    split: str
 
     def __len__(self) -> int:
-        return self.length
+        return TRAIN_EXAMPLES if self.split == "train" else self.probe.examples
 
     def __getitem__(self, i: int) -> Example:
-        i = range(self.length)[i]  # IndexError beyond the end; negative from the end
+        i = range(len(self))[i]  # IndexError beyond the end; negative from the end
         draw = RandomStream(self.probe.examples_seed, self.split, i)
         tokens, predicted = self.probe.make_example(draw, self.split)
         return {"tokens": tokens, "labels": np.where(predicted, tokens, -1)}
