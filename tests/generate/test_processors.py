@@ -127,6 +127,6 @@ def test_allowed_ids_must_be_in_the_vocabulary():
             ConfigError,
             match=r"^allowed: must return at least one id, and ids from 0 to 12; got .* for row 0",
         ):
-            ours.AllowedNext(lambda row, ids, listed=listed: listed, None, 0, [0])(
-                scores_of(1), text_of(1)
+            ours.keep_next(
+                scores_of(1), text_of(1), lambda row, ids, listed=listed: listed, None, 0, [0]
             )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.generate.options import Decoding
-from xformer_kit.generate.processors import AllowedNext, constraints
+from xformer_kit.generate.processors import constraints
 from xformer_kit.generate.prompt import CachedModel, Prompt, generating, prompt_of
 
 NEVER = -1.0e30  # below the score of every text, but finite, so that it can be added
@@ -113,8 +113,8 @@ class BeamSearch:
         length = ended.new_zeros(rows, beam)
         self.now = Running(torch.arange(rows, device=device), text, score, ended, never, length)
         self.best = self.now  # the final texts of each prompt
-        self.processors = constraints(decoding, prompt.length, range(rows))
-        self._update_processors(self.now)
+        self.rows: list[int] = self._prompts(self.now)  # the prompt of each row of logits
+        self.processors = constraints(decoding, prompt.length, self.rows)
 
     @property
     def over(self) -> bool:
@@ -204,14 +204,12 @@ class BeamSearch:
         for field in ("ended", "value", "length"):
             getattr(self.best, field)[now.row[done]] = getattr(now, field)[done]
         now = Running(*(field[~done] for field in now))
-        self._update_processors(now)
+        self.rows[:] = self._prompts(now)
         return now
 
-    def _update_processors(self, now: Running) -> None:
-        """Stores the index of the prompt of each row of logits in the processors that use it."""
-        for process in self.processors:
-            if isinstance(process, AllowedNext):
-                process.rows = now.row.repeat_interleave(self.decoding.beam).tolist()
+    def _prompts(self, now: Running) -> list[int]:
+        """Returns the index of the prompt of each row of logits."""
+        return now.row.repeat_interleave(self.decoding.beam).tolist()
 
     def best_texts(self) -> Beams:
         """The best texts, when every prompt is done."""

@@ -7,7 +7,6 @@ on log-probabilities; warpers change the distribution of a draw. The id of paddi
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -116,53 +115,62 @@ def keep_allowed(scores: Tensor, ids: Tensor, allowed: Sequence[int]) -> Tensor:
     return torch.full_like(scores, NEVER).index_copy(-1, listed, scores[:, listed])
 
 
-@dataclass
-class AllowedNext:
+def keep_next(
+    scores: Tensor,
+    ids: Tensor,
+    allowed: Allowed,
+    end: int | None,
+    prompt: int,
+    rows: Sequence[int],
+    min_new: int = 0,
+) -> Tensor:
     """Keeps the ids that a function of (index of the prompt, ids so far) returns. It is not called
     for texts that have ended. Raises ConfigError if it returns no ids, or one outside the
     vocabulary.
 
-    rows: index of the prompt of each row.
+    prompt: tokens of the prompt. rows: index of the prompt of each row. min_new: new tokens before
+    `end` may occur.
     """
-
-    allowed: Allowed
-    end: int | None
-    prompt: int  # tokens of the prompt
-    rows: Sequence[int]
-    min_new: int = 0  # new tokens before `end` may occur
-
-    def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
-        vocab, kept = scores.shape[-1], torch.full_like(scores, NEVER)
-        for i, (row, text) in enumerate(zip(self.rows, ids, strict=True)):
-            if self.end is not None and (text[self.prompt :] == self.end).any():
-                kept[i] = scores[i]
-                continue
-            given = self.allowed(row, text[text < vocab])
-            try:
-                listed = list(map(operator.index, given))
-            except TypeError:  # no sequence, or not of integers
-                listed = []
-            early = len(text) - self.prompt < self.min_new
-            usable = {*listed} - {self.end if early else None}
-            if not usable or min(listed) < 0 or max(listed) >= vocab:
-                raise config_error(
-                    "allowed",
-                    f"must return at least one id{' besides end' * early}, and ids from 0 to"
-                    f" {vocab - 1}",
-                    got=f"{given} for row {row} after {len(text)} tokens",
-                )
-            kept[i, listed] = scores[i, listed]
-        return kept
+    vocab, kept = scores.shape[-1], torch.full_like(scores, NEVER)
+    for i, (row, text) in enumerate(zip(rows, ids, strict=True)):
+        if end is not None and (text[prompt:] == end).any():
+            kept[i] = scores[i]
+            continue
+        given = allowed(row, text[text < vocab])
+        try:
+            listed = list(map(operator.index, given))
+        except TypeError:  # no sequence, or not of integers
+            listed = []
+        early = len(text) - prompt < min_new
+        usable = {*listed} - {end if early else None}
+        if not usable or min(listed) < 0 or max(listed) >= vocab:
+            raise config_error(
+                "allowed",
+                f"must return at least one id{' besides end' * early}, and ids from 0 to"
+                f" {vocab - 1}",
+                got=f"{given} for row {row} after {len(text)} tokens",
+            )
+        kept[i, listed] = scores[i, listed]
+    return kept
 
 
 def constraints(decoding: Decoding, prompt: int, rows: Sequence[int]) -> list[Processor]:
-    """Processors that depend on the text after `prompt` tokens; `rows` as in AllowedNext."""
+    """Processors that depend on the text after `prompt` tokens; `rows` as in `keep_next`, which a
+    search may change.
+    """
     processors: list[Processor] = []
     if decoding.repetition_penalty is not None:
         processors.append(partial(penalize_repetition, penalty=decoding.repetition_penalty))
     if callable(decoding.allowed):
         processors.append(
-            AllowedNext(decoding.allowed, decoding.end, prompt, rows, decoding.min_new_tokens)
+            partial(
+                keep_next,
+                allowed=decoding.allowed,
+                end=decoding.end,
+                prompt=prompt,
+                rows=rows,
+                min_new=decoding.min_new_tokens,
+            )
         )
     elif decoding.allowed is not None:
         allowed = [*{*decoding.allowed, decoding.end} - {None}]

@@ -27,9 +27,6 @@ class Text(Corpus):
     path: str
     valid: float = 0.1  # fraction of the characters, from the end
 
-    def __post_init__(self) -> None:
-        self._characters: int | None = None
-
     @cached_property
     def files(self) -> list[Path]:
         return files.find(self.path, self.option_path("path"))
@@ -52,8 +49,6 @@ class Text(Corpus):
         return files.size(self.files)
 
     def texts(self, split: str) -> Iterator[str]:
-        if self._characters is None:
-            self._characters = sum(map(len, self._full_text()))
         remaining = int(self._characters * (1 - self.valid))  # characters of the training split
         for text in self._full_text():
             if split == "train" and not remaining:
@@ -63,9 +58,9 @@ class Text(Corpus):
             remaining -= min(remaining, len(text))
 
     def _full_text(self) -> Iterator[str]:
-        """Yields all files as one text, and counts its characters."""
-        count = 0
-        for text in files.joined(self.files, self.option_path("path")):
-            count += len(text)
-            yield text
-        self._characters = count
+        """Yields all files as one text."""
+        return files.joined(self.files, self.option_path("path"))
+
+    @cached_property
+    def _characters(self) -> int:
+        return sum(map(len, self._full_text()))
