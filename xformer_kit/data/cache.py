@@ -97,17 +97,6 @@ def read_meta(folder: Path) -> Plain | None:
         return None
 
 
-@contextmanager
-def missing_file_errors(file: Path) -> Iterator[None]:
-    """Raises CacheRemovedError for a FileNotFoundError while prepared tokens are read."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise CacheRemovedError(
-            f"data.cache: the prepared tokens were removed during the run ({file})."
-        ) from None
-
-
 def get_or_make(folder: Path, make: Callable[[Path], Plain]) -> Plain:
     """Returns the meta data of a prepared directory; if it does not exist, `make(empty directory)`
     writes its files and returns the meta data.
@@ -207,12 +196,16 @@ def append_file(path: Path) -> Iterator[Callable[[np.ndarray], None]]:
 
 def memory_map(file: Path, dtype: str, size: int) -> np.ndarray:
     """Returns a prepared array, memory-mapped, as a plain ndarray: slicing a memmap takes three
-    times as long.
+    times as long. Raises CacheRemovedError if the file was removed.
     """
     if not size:  # an empty file cannot be mapped
         return np.empty(0, dtype=dtype)
-    with missing_file_errors(file):
+    try:
         return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=(size,)))
+    except FileNotFoundError:
+        raise CacheRemovedError(
+            f"data.cache: the prepared tokens were removed during the run ({file})."
+        ) from None
 
 
 class MemoryMapped:

@@ -167,8 +167,9 @@ def read_columns(path: Path) -> dict[str, tuple[list[int], list[float]]]:
             try:
                 value = float(text)
             except ValueError as error:
-                rule = f"{name} must be numbers: {one_line(error)}"
-                raise config_error(path, rule, fix=RESTORE_FIX) from None
+                raise config_error(
+                    path, f"{name} must be numbers: {one_line(error)}", fix=RESTORE_FIX
+                ) from None
             found[name][0].append(step)
             found[name][1].append(value)
     return found

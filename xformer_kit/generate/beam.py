@@ -104,6 +104,7 @@ class BeamSearch:
         self.prompt_ids = prompt.given
         # with one beam the first text that ends is the greedy one
         self.early_stopping = True if beam == 1 else decoding.early_stopping
+        self.penalty = 1.0 if decoding.length_penalty is None else decoding.length_penalty
         self.fill = 0 if decoding.end is None else decoding.end
         text = prompt.text(logits.shape[-1])[:, None].expand(-1, beam, -1)
         never = torch.full((rows, beam), NEVER, device=device)
@@ -176,7 +177,7 @@ class BeamSearch:
         beam = self.decoding.beam
         score, parent, token, ends = (field[:, :beam] for field in (score, parent, token, ends))
         ends = ends & (score > NEVER)  # else a copy of another text
-        value = score / length**self._penalty + ~ends * NEVER
+        value = score / length**self.penalty + ~ends * NEVER
         new = self._texts(now.text, parent, token)[..., self.prompt_ids.shape[1] :]
         new = nn.functional.pad(new, (0, self.decoding.max_new_tokens - length), value=self.fill)
         value, place = torch.cat([now.value, value], 1).topk(beam)
@@ -185,16 +186,12 @@ class BeamSearch:
         ended = both.gather(1, place[..., None].expand(-1, -1, both.shape[-1]))
         return now._replace(ended=ended, value=value, length=lengths)
 
-    @property
-    def _penalty(self) -> float:
-        return 1.0 if self.decoding.length_penalty is None else self.decoding.length_penalty
-
     def _done(self, now: Running, length: int) -> Tensor:
         """Which prompts are done, (p,): no better text is possible, or by `early_stopping`."""
         ended = now.length > 0
-        if self.early_stopping == "never" and self._penalty > 0:
+        if self.early_stopping == "never" and self.penalty > 0:
             length = self.decoding.max_new_tokens
-        possible = now.score[:, 0] / length**self._penalty
+        possible = now.score[:, 0] / length**self.penalty
         worst = now.value.amin(1)
         done = ended.all(1) & (possible <= worst) | ~(now.score[:, 0] > NEVER)
         return done | ended.all(1) if self.early_stopping is True else done

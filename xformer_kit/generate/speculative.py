@@ -166,5 +166,8 @@ def check_draft(model: Any, draft: Any) -> None:
     for name in ("vocab_size", "source_vocab_size", "names"):
         ours, theirs = getattr(model, name), getattr(draft, name)
         if ours != theirs:
-            rule = "must have the model's vocabulary and stacks"
-            raise config_error("draft", rule, got=f"{theirs}, and the model has {ours}")
+            raise config_error(
+                "draft",
+                "must have the model's vocabulary and stacks",
+                got=f"{theirs}, and the model has {ours}",
+            )

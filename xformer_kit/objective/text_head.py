@@ -121,11 +121,9 @@ def pool(hidden: Tensor, real: Tensor | None, how: str) -> Tensor:
     if how == "mean":
         weight = real[..., None].to(hidden.dtype)
         return (hidden * weight).sum(1) / weight.sum(1)
-    slots = torch.arange(real.shape[1], device=real.device)
-    if how == "first":
-        at = torch.where(real, slots, real.shape[1]).amin(1)
-    else:
-        at = torch.where(real, slots, -1).amax(1)
+    at = real.long().argmax(1)
+    if how == "last":
+        at = real.shape[1] - 1 - real.flip(1).long().argmax(1)
     return hidden[torch.arange(len(hidden), device=hidden.device), at]
 
 

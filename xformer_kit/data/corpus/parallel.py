@@ -90,9 +90,9 @@ class TabSeparated(HashSplitFiles):
     @classmethod
     def check(cls, options, context):
         columns = options.columns
-        numbers = [column for column in columns if isinstance(column, int)]
-        of_one_kind = not numbers or (len(numbers) == len(columns) and min(numbers) >= 1)
-        if len(columns) < 2 or len(set(columns)) < len(columns) or not of_one_kind:
+        are_texts = [isinstance(column, str) for column in columns]
+        known = all(are_texts) or (not any(are_texts) and min(columns, default=0) >= 1)
+        if len(columns) < 2 or len({*columns}) < len(columns) or not known:
             yield Fault(
                 "columns",
                 "must be two or more different numbers from 1 on, or names",

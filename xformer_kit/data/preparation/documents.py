@@ -46,11 +46,6 @@ def starts_path(path: Path) -> Path:
     return path.with_suffix(".starts")
 
 
-def read_starts(path: Path) -> np.ndarray:
-    """Returns the index of each document's first token: (documents,) int64, increasing from 0."""
-    return np.fromfile(starts_path(path), dtype=np.int64)
-
-
 def document_numbers(starts: np.ndarray, start: int, end: int) -> np.ndarray:
     """Returns the number of the document of each of the tokens start .. end - 1, counted from that
     of token `start`: int64.

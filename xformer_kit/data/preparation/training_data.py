@@ -130,9 +130,6 @@ class TrainingData:
             start=start,
         )
 
-    def train_loader(self, sampler: StepSampler, device: torch.device) -> DataLoader:
-        return self._loader("train", sampler, device)
-
     def valid_loader(
         self, rows: int, device: torch.device, rank: int = 0, world: int = 1
     ) -> DataLoader:
@@ -143,7 +140,7 @@ class TrainingData:
         rows * data.seq_len tokens. With trainer.overfit_batches, the split is those batches.
         """
         batches = [batch for _, batch in self.valid_batches(rows, rank, world)]
-        return self._loader("train" if self.overfit_batches else "valid", batches, device)
+        return self.loader("train" if self.overfit_batches else "valid", batches, device)
 
     def valid_batches(
         self, rows: int, rank: int = 0, world: int = 1
@@ -216,7 +213,8 @@ class TrainingData:
             getattr(split, "bytes_per_token", None) if self.objective.predicts_every_token else None
         )
 
-    def _loader(self, split: str, batches: Any, device: torch.device) -> DataLoader:
+    def loader(self, split: str, batches: Any, device: torch.device) -> DataLoader:
+        """Returns the loader of batches of a split: lists of keys, or a StepSampler."""
         workers = self.config["data"].get("num_workers") or 0
         worker_options: dict[str, Any] = {}
         if workers:

@@ -77,11 +77,15 @@ def _corpus_problems(corpus: Corpus) -> Iterator[Problem]:
 def _tokenizer_problems(tokenizer: Tokenizer, text: str) -> Iterator[Problem]:
     size, ids, pieces = tokenizer.vocab_size, tokenizer.encode(text), tokenizer.pieces()
     if not _is_ids(ids) or (len(ids) and not 0 <= ids.min() <= ids.max() < size):
-        rule = f"must return an array (n,) of ids from 0 to {size - 1} (vocab_size - 1) from encode"
-        yield rule, repr(ids)[:80]
+        yield (
+            f"must return an array (n,) of ids from 0 to {size - 1} (vocab_size - 1) from encode",
+            repr(ids)[:80],
+        )
     if len(pieces) != size or not all(isinstance(piece, bytes) for piece in pieces):
-        rule = f"must return bytes for each of the {size} tokens from pieces"
-        yield rule, f"{len(pieces)}, {repr(pieces[:1])[:40]} first"
+        yield (
+            f"must return bytes for each of the {size} tokens from pieces",
+            f"{len(pieces)}, {repr(pieces[:1])[:40]} first",
+        )
     again = type(tokenizer).restore(json.loads(json.dumps(tokenizer.state())))
     if again.encode(text).tolist() != ids.tolist():
         yield "must encode the same after restore(state)", "other ids"
