@@ -128,11 +128,10 @@ def prompt_of(
             raise config_error(
                 "real", "must be True at the end of every row", fix="Pad prompts on the left."
             )
-    encoder_tokens = None if source is None else Tokens(ids=source, real=source_real)
     tokens = model.prompt(ids, real)
     if new is not None and real is not None:
         tokens = tokens.reordered(real.long().argsort(dim=-1, stable=True))
-    return Prompt(tokens, ids, encoder_tokens)
+    return Prompt(tokens, ids, None if source is None else Tokens(ids=source, real=source_real))
 
 
 def _start_ids(model: Any, source: Tensor | None, start: int | None) -> Tensor:

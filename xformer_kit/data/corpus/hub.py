@@ -32,14 +32,11 @@ DATA_SETS = {
     ),
 }
 # Names of known text files -> where they are.
-SHAKESPEARE = (
-    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
-)
 TEXT_FILES = {
-    "shakespeare": SHAKESPEARE,
-    "tinyshakespeare": SHAKESPEARE,
-    "tiny_shakespeare": SHAKESPEARE,
-    "shakespeare_char": SHAKESPEARE,
+    **dict.fromkeys(
+        ("shakespeare", "tinyshakespeare", "tiny_shakespeare", "shakespeare_char"),
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+    ),
     "enwik8": "https://mattmahoney.net/dc/enwik8.zip (unpack it)",
     "text8": "https://mattmahoney.net/dc/text8.zip (unpack it)",
 }
