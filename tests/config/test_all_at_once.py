@@ -25,8 +25,7 @@ OTHER_NAMES = {
     "tokenizer=BPE tokenizer.vocab_size=1": (
         "tokenizer: no tokenizer is called 'BPE'. Did you mean 'bpe'? Known: bpe, byte, char,"
         " pretrained, unigram, word, wordpiece.\n"
-        "tokenizer.vocab_size: must be at least 257, the 256 bytes and one merge; got 1. Try 4096,"
-        " or tokenizer=byte."
+        "tokenizer.vocab_size: must be at least 257 tokens, the 256 bytes and one merge; got 1."
     ),
     "extra.drop_path.rate=3": (
         "extra.stochastic_depth.rate: must be at least 0 and below 1; got 3."

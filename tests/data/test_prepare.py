@@ -294,29 +294,27 @@ import json, resource, sys
 from xformer_kit.data import prepare
 from xformer_kit.registry import ConfigError
 resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
-try:
-    prepare(json.loads(sys.argv[1]))
-except ConfigError as error:
-    print(error)
+for config in json.loads(sys.argv[1]):
+    try:
+        prepare(config)
+    except ConfigError as error:
+        print(error)
 """
 
 
 @pytest.mark.extended
 @pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files as POSIX does")
-@pytest.mark.parametrize("pairs", [False, True])
-def test_a_full_disk_is_an_error_with_its_reason(tmp_path, config, pairs):
-    if pairs:
-        (tmp_path / "text.tsv").write_text(
-            "".join(f"{line}\t{line}\n" for line in PROSE.splitlines()), encoding="utf-8"
-        )
-        config = a_config(tmp_path, name="tsv", path=str(tmp_path / "text.tsv")) | {
-            "task": {"name": "seq2seq"}
-        }
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, json.dumps(config)], capture_output=True, text=True
+def test_a_full_disk_is_an_error_with_its_reason(tmp_path, config):
+    (tmp_path / "text.tsv").write_text(
+        "".join(f"{line}\t{line}\n" for line in PROSE.splitlines()), encoding="utf-8"
     )
-    assert (
-        done.stdout == "data.cache: must be a directory with room for the prepared tokens; got"
+    pairs = a_config(tmp_path, name="tsv", path=str(tmp_path / "text.tsv"))
+    configs = [config, pairs | {"task": {"name": "seq2seq"}}]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, json.dumps(configs)], capture_output=True, text=True
+    )
+    assert done.stdout == 2 * (
+        "data.cache: must be a directory with room for the prepared tokens; got"
         f" '{tmp_path}/cache' (File too large). Set data.cache to another directory.\n"
     ), done.stderr
 
