@@ -2,7 +2,6 @@
 
 import gzip
 import os
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -46,26 +45,22 @@ def test_the_published_files():
             " AND dog ( x _ 6 )"
         ),
     )
-    kinds = Counter(corpus.kinds("gen"))
-    assert len(kinds) == 21 and set(kinds.values()) == {1000}
-    assert Counter(corpus.kinds("train"))["primitive"] == 143
 
 
-def test_cogs_pairs_and_kinds_have_the_expected_values(folder):
+def test_cogs_pairs_have_the_expected_values(folder):
     corpus = Cogs(path=str(folder))
     assert (
         list(corpus.pairs("train"))
         == [("A cat ran .", "cat ( x _ 1 ) AND run . agent ( x _ 2 , x _ 1 )")] * 2
     )
-    assert (
-        corpus.kinds("gen") == ["cp_recursion"] and corpus.kinds("valid") == ["in_distribution"] * 2
-    )
+    assert len([*corpus.pairs("gen")]) == 1 and len([*corpus.pairs("valid")]) == 2
     assert faults(folder) == []
 
 
 def test_a_last_line_without_an_end_and_windows_line_ends(folder):
     (folder / "dev.tsv").write_bytes(LINE.replace("\n", "\r\n").encode() + LINE.rstrip().encode())
-    assert Cogs(path=str(folder)).kinds("valid") == ["in_distribution"] * 2
+    one, other = Cogs(path=str(folder)).pairs("valid")
+    assert one == other and "\r" not in "".join(one)
 
 
 def test_a_fingerprint_is_of_the_content(folder, tmp_path_factory):

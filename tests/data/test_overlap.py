@@ -90,6 +90,30 @@ def test_the_overlap_of_a_mixture_is_counted_per_part(tmp_path):
     assert prepared(tmp_path, name="mixture", of=of).overlap == {"one/valid": [2, 42, "pairs"]}
 
 
+# Files of a text, which has no documents.
+
+
+def texts(folder, **files):
+    for name, text in files.items():
+        (folder / f"{name}.txt").write_text(text * 20)
+    return {"name": "text", "path": str(folder)}
+
+
+@pytest.mark.parametrize("how", ["copy", "symlink", "link"])
+def test_a_validation_file_that_is_a_copy_of_a_training_file_is_counted(tmp_path, how):
+    node = texts(
+        tmp_path, a="A text of its own.\n", b="Another text here.\n", c="The last of three.\n"
+    )
+    assert prepared(tmp_path, **node, valid=0.3).overlap == {}  # of one size, and different
+    make = {"copy": shutil.copy, "symlink": os.symlink, "link": os.link}[how]
+    make(tmp_path / "a.txt", tmp_path / "z.txt")
+    for _ in range(2):
+        assert prepared(tmp_path, **node, valid=0.3).overlap == {"valid": [1, 2, "files"]}
+    make(tmp_path / "z.txt", tmp_path / "b2.txt")  # two in training, and none in validation
+    os.remove(tmp_path / "z.txt")
+    assert prepared(tmp_path, **node, valid=0.2).overlap == {}
+
+
 # One file that is named for two splits.
 
 SPLITS = [("path", "valid_path"), ("path", "test_path"), ("valid_path", "test_path")]

@@ -1,5 +1,6 @@
 """Pairs are prepared once and unchanged, with one tokenizer or one per side, up to a length."""
 
+import itertools
 import multiprocessing
 import pickle
 import re
@@ -236,7 +237,8 @@ def test_files_of_pairs_hold_what_was_written(
     assert meta["empty"] == len(pairs) - len(full)
     sides = [Ragged(folder / f"train.{side}", **meta[side]) for side in ("source", "target")]
     for side, ragged in enumerate(sides):
-        assert [bytes(ragged[i]).decode() for i in range(len(ragged))] == [
+        cuts = itertools.pairwise(ragged.offsets)
+        assert [bytes(ragged.ids[start:end]).decode() for start, end in cuts] == [
             pair[side] for pair in full
         ]
         assert ragged.lengths.tolist() == [len(pair[side]) for pair in full]

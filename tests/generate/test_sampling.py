@@ -269,7 +269,7 @@ def test_a_prompt_is_the_prefix_of_what_is_generated(small):
         ({"typical_p": 1.0}, "typical_p: must be above 0 and below 1; got 1.0."),
         (
             {"typical_p": 0.5, "temperature": 0.0},
-            "typical_p: may leave out the likeliest token, which temperature=0 takes",
+            "typical_p: has no effect with temperature=0; got 0.5. Leave it out.",
         ),
         (
             {"repetition_penalty": 0.0},

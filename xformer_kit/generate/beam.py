@@ -72,10 +72,10 @@ def _search(model: Any, prompt: Prompt, decoding: Decoding) -> Beams:
         search = BeamSearch(decoding, prompt, logits)
         while True:
             rows = search.step(logits)
-            if search.over:
+            if not len(search.now.row):  # all prompts are done
                 return search.best_texts()
             cached_model.select(rows) if len(rows) < len(logits) else cached_model.reorder(rows)
-            logits = cached_model(search.newest)
+            logits = cached_model(search.now.text[..., -1].flatten())
 
 
 class Running(NamedTuple):
@@ -116,16 +116,6 @@ class BeamSearch:
         self.best = self.now  # the final texts of each prompt
         self.rows: list[int] = self._prompts(self.now)  # the prompt of each row of logits
         self.processors = constraints(decoding, prompt.length, self.rows)
-
-    @property
-    def over(self) -> bool:
-        """Whether all prompts are done."""
-        return not len(self.now.row)
-
-    @property
-    def newest(self) -> Tensor:
-        """The newest token of each hypothesis, (p * beam,)."""
-        return self.now.text[..., -1].flatten()
 
     def step(self, logits: Tensor) -> Tensor:
         """Logits (p * beam, vocab) of the next token -> rows that the new hypotheses continue."""

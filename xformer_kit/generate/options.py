@@ -153,6 +153,9 @@ class Decoding:
         elif self.beam is not None:
             method = f"with beam={self.beam}"
             names = [*(SAMPLING_OPTIONS[1:] if self.greedy else SAMPLING_OPTIONS), "stop"]
+        elif self.greedy:
+            method = "with temperature=0"
+            names = [*BEAM_OPTIONS, "typical_p"]
         else:
             method = "without beam"
             names = [*BEAM_OPTIONS]
@@ -166,12 +169,6 @@ class Decoding:
                 )
         if drafted and (self.beam, self.penalty_alpha) != (None, None):
             yield Fault("draft", f"has no effect {method}", fix="Leave it out.")
-        if self.greedy and self.typical_p is not None and self.beam is None:
-            yield Fault(
-                "typical_p",
-                "may leave out the likeliest token, which temperature=0 takes",
-                fix="Leave one of them out.",
-            )
 
     def vocabulary_faults(self, vocab_size: int) -> Faults:
         """Yields a fault if `end`, `start` or an id in `allowed` is not in the vocabulary."""

@@ -32,10 +32,9 @@ class TokenSampler:
         self.text: Tensor | None = (
             prompt.text(model.vocab_size, decoding.num_return) if of_text else None
         )
-        ends = decoding.end is not None or decoding.stops
         self.stop_criteria = (
             StopCriteria(decoding, rows, device, getattr(model, "tokenizer", None))
-            if ends
+            if decoding.end is not None or decoding.stops
             else None
         )
 

@@ -87,10 +87,6 @@ class TextHead(Objective):
         """
         raise NotImplementedError
 
-    def label_text(self, ids: np.ndarray) -> str:
-        """Returns the text of a label."""
-        return str(self.tokenizer.decode(ids)).strip()
-
     def check_examples(self, examples: Iterable[Example]) -> None:
         targets = (example["target"] for example in examples)
         for ids in {target.tobytes(): target for target in targets}.values():
@@ -175,7 +171,7 @@ class Classification(TextHead):
 
     def label(self, ids: np.ndarray) -> int:
         if (index := self._of_tokens.get(tuple(ids.tolist()))) is None:
-            text = self.label_text(ids)
+            text = str(self.tokenizer.decode(ids)).strip()
             raise config_error(
                 "task.classes",
                 f"no class is called '{text}', which is a label of the data",
@@ -210,7 +206,7 @@ class Regression(TextHead):
 
     def label(self, ids: np.ndarray) -> int:
         """The bits of the number as fp32, since labels of a batch are whole numbers."""
-        text = "".join(self.label_text(ids).split())  # WordPiece decodes 2.5 as 2. 5
+        text = "".join(self.tokenizer.decode(ids).split())  # WordPiece decodes 2.5 as 2. 5
         try:
             number = float(text)
         except ValueError:

@@ -55,12 +55,6 @@ class Cogs(PairCorpus):
         for sentence, form, _ in _rows(self.files[split], self.option_path("path")):
             yield sentence, form
 
-    def kinds(self, split: str) -> list[str]:
-        """Returns the kind of each pair: in_distribution, primitive, or the case of the
-        generalization set.
-        """
-        return [kind for _, _, kind in _rows(self.files[split], self.option_path("path"))]
-
 
 def _file(path: str, config_path: str, split: str) -> Path:
     """Returns the file of a split. Raises ConfigError, at `config_path`, if there is none."""

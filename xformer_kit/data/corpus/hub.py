@@ -21,14 +21,13 @@ DATA_SETS = {
     "openwebtext": "Skylion007/openwebtext data.text=text data.valid=0.001",
     "tinystories": "roneneldan/TinyStories data.text=text data.valid_split=validation",
     **dict.fromkeys(
-        ("wikitext", "wikitext2", "wikitext_2"),
+        ("wikitext", "wikitext2"),
         "Salesforce/wikitext data.subset=wikitext-2-raw-v1 data.text=text"
         " data.valid_split=validation",
     ),
-    **dict.fromkeys(
-        ("wikitext103", "wikitext_103"),
+    "wikitext103": (
         "Salesforce/wikitext data.subset=wikitext-103-raw-v1 data.text=text"
-        " data.valid_split=validation",
+        " data.valid_split=validation"
     ),
 }
 # Names of known text files -> where they are.

@@ -1,6 +1,7 @@
 """The corpus of text files."""
 
 import hashlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,6 +57,27 @@ class Text(Corpus):
             if piece := text[:remaining] if split == "train" else text[remaining:]:
                 yield piece
             remaining -= min(remaining, len(text))
+
+    def copies(self) -> dict[str, list[Any]]:
+        """Returns {"valid": [number of its files that are copies of training files, number of its
+        files, "files"]}, or {} if there are none.
+
+        A file that is cut is in both splits, and is not counted as a copy of itself.
+        """
+        contents: list[bytes] = []
+        ends: list[int] = []
+        count = 0  # characters
+        for file in self.files:
+            digest = hashlib.sha256()
+            for text in files.read(file):
+                digest.update(text.encode())
+                count += len(text)
+            contents.append(digest.digest())
+            ends.append(count)
+        cut = int(count * (1 - self.valid))
+        first, last = bisect_right(ends, cut), bisect_left(ends, cut)  # of valid, of training
+        copied = [contents[i] in contents[: min(i, last + 1)] for i in range(first, len(ends))]
+        return {"valid": [sum(copied), len(copied), "files"]} if any(copied) else {}
 
     def _full_text(self) -> Iterator[str]:
         """Yields all files as one text."""

@@ -54,12 +54,6 @@ class Ragged(MemoryMapped):
         """Tokens of each sequence, (count,) int32."""
         return np.diff(self.offsets).astype(np.int32)
 
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, i: int) -> np.ndarray:
-        return self.ids[self.offsets[i] : self.offsets[i + 1]]
-
 
 def write_pairs(
     folder: Path, split: str, source: Tokenizer, target: Tokenizer, pairs: Iterable[tuple[str, str]]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from xformer_kit.data import cache
 from xformer_kit.data.corpus import CORPORA, Corpus
 from xformer_kit.data.corpus.mixture import Mixture
+from xformer_kit.data.corpus.text import Text
 from xformer_kit.data.mixing import MixedExamples, concat_splits
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.preparation.documents import write_tokens
@@ -119,6 +120,9 @@ def _prepare_corpus(
     meta = cache.get_or_make(folder, make)
     loaded = tokenizers.load(folder)
     splits = _splits(config, corpus, folder, meta)
+    copies = isinstance(corpus, Text) and cache.cached_result(
+        base, ["copies", stamp], corpus.copies
+    )
     return Prepared(
         loaded[0],
         loaded[-1],
@@ -131,7 +135,7 @@ def _prepare_corpus(
         },
         unknown=meta["unknown"],
         characters_dropped=meta["characters_dropped"],
-        overlap=meta["overlap"],
+        overlap=copies or meta["overlap"],
         other_splits={name: splits.pop(name) for name in set(splits) - {"train", "valid", "test"}},
         **splits,
     )

@@ -124,16 +124,14 @@ class Word(Tokenizer):
         """Returns the tokenizer of a list of words: word i has id i. Raises ConfigError for a text
         that is not one word, or occurs twice.
         """
-        seen: set[str] = set()
-        for word in words:
-            if not isinstance(word, str) or word.split() != [word] or word in seen:
+        for word, count in Counter(words).items():
+            if count > 1 or not isinstance(word, str) or word.split() != [word]:
                 raise config_error(
                     "tokenizer",
                     "words must be texts without white space, each once",
                     f"{word!r}",
                     "Change it in the list.",
                 )
-            seen.add(word)
         return cls.restore({"words": words, "unknown": "error"})
 
     def fit(self, texts: Iterable[str]) -> None:

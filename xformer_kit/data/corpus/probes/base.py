@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
@@ -66,12 +66,6 @@ class Probe(Corpus):
             for i in range(min(16, len(data))):
                 digest.update(data[i]["tokens"].tobytes() + data[i]["labels"].tobytes())
         return digest.hexdigest()
-
-    def texts(self, split: str) -> Iterator[str]:
-        """Yields the examples as words, one example per line."""
-        words, data = self.words(), self.dataset(split)
-        for i in range(len(data)):
-            yield " ".join([words[token] for token in data[i]["tokens"].tolist()]) + "\n"
 
 
 @dataclass(eq=False)
