@@ -1,6 +1,5 @@
 """The corpus COGS: English sentences and their logical forms."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +39,7 @@ class Cogs(PairCorpus):
     def check(cls, options, context):
         for split in FILES:
             try:
-                next(_rows(_file(options.path, "path", split), "path", files.HEAD_BYTES), None)
+                next(_pairs(_file(options.path, "path", split), "path", files.HEAD_BYTES), None)
             except ConfigError as error:
                 yield from error.faults
                 return
@@ -52,8 +51,7 @@ class Cogs(PairCorpus):
         return files.size(self.files.values())
 
     def pairs(self, split: str) -> TextPairs:
-        for sentence, form, _ in _rows(self.files[split], self.option_path("path")):
-            yield sentence, form
+        return _pairs(self.files[split], self.option_path("path"))
 
 
 def _file(path: str, config_path: str, split: str) -> Path:
@@ -70,9 +68,9 @@ def _file(path: str, config_path: str, split: str) -> Path:
     return existing[0]
 
 
-def _rows(file: Path, config_path: str, max_bytes: int | None = None) -> Iterator[list[str]]:
-    """Yields the three fields of each line. Raises ConfigError for the first line with more or
-    fewer.
+def _pairs(file: Path, config_path: str, max_bytes: int | None = None) -> TextPairs:
+    """Yields the sentence and the logical form of each line. Raises ConfigError for the first line
+    with more or fewer than three fields.
     """
     for number, line in enumerate(files.lines(file, config_path, max_bytes), 1):
         fields = line.split("\t")
@@ -82,4 +80,4 @@ def _rows(file: Path, config_path: str, max_bytes: int | None = None) -> Iterato
                 "each line must hold a sentence, its logical form and its kind, between tabs",
                 f"{len(fields)} in '{file}', line {number:,}",
             )
-        yield fields
+        yield fields[0], fields[1]

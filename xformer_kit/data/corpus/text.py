@@ -64,6 +64,8 @@ class Text(Corpus):
 
         A file that is cut is in both splits, and is not counted as a copy of itself.
         """
+        if len(self.files) == 1:
+            return {}
         contents: list[bytes] = []
         ends: list[int] = []
         count = 0  # characters
