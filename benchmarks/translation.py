@@ -158,7 +158,7 @@ def of_ours(config: Config, data: TrainingData) -> Training:
 
 def batches(data: TrainingData) -> Iterator[dict[str, Any]]:
     """Yields the batches of a run's steps, on one device without accumulation."""
-    yield from data.train_loader(data.step_sampler(1, 0, 1), torch.device("cpu"))
+    yield from data.loader("train", data.step_sampler(1, 0, 1), torch.device("cpu"))
 
 
 def train(config: Config, data: TrainingData, weights: Path) -> None:

@@ -12,7 +12,7 @@ from tasks.process.command_faults import refuse
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import missing_package
 from xformer_kit.data.corpus.records import CSV, JSONLines, Parquet
-from xformer_kit.data.preparation.documents import write_documents, write_text
+from xformer_kit.data.preparation.documents import write_tokens
 from xformer_kit.data.preparation.windows import Windows
 from xformer_kit.data.tokenizer import Tokenizer
 from xformer_kit.registry import ConfigError, Fault, config_error
@@ -83,7 +83,7 @@ def given_windows(
         file = Path(folder, "text", "text.bin")
         file.parent.mkdir()
         with _faults_of_options():
-            counts = (write_documents if by_document else write_text)(file, tokenizer, texts)
+            counts = write_tokens(file, tokenizer, texts, by_document)
         if counts["tokens"] <= counts.get("documents", 1):
             raise config_error(
                 "--input",

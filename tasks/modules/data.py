@@ -25,7 +25,7 @@ class DataModule(pl.LightningDataModule):
         task = trainer.lightning_module
         rank, world = trainer.global_rank, trainer.world_size
         sampler = self.data.step_sampler(task.accumulate, rank, world, start=task.step)
-        return self.data.train_loader(sampler, trainer.strategy.root_device)
+        return self.data.loader("train", sampler, trainer.strategy.root_device)
 
     def val_dataloader(self) -> DataLoader:
         """The validation split, in batches of a micro-batch's size."""

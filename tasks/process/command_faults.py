@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault
 
@@ -41,13 +40,11 @@ def too_small(options: Mapping[str, object], **minimums: int) -> Iterator[Fault]
 
 def out_of_range(options: Mapping[str, object]) -> Iterator[Fault]:
     """Yields a fault for each number of a decoding that is outside of its range."""
-    from xformer_kit.generate.options import RANGES
+    from xformer_kit.generate.options import range_faults
 
-    for name, (contains, rule, fix) in RANGES.items():
-        option = RENAMED_OPTIONS.get(name, name)
-        value: Any = options.get(option)
-        if value is not None and not contains(value):
-            yield Fault(flag(option), f"must be {rule}", got=value, fix=fix)
+    renamed = {name: options.get(option) for name, option in RENAMED_OPTIONS.items()}
+    for fault in range_faults({**options, **renamed}):
+        yield replace(fault, path=flag(RENAMED_OPTIONS.get(fault.path, fault.path)))
 
 
 @contextmanager

@@ -127,12 +127,12 @@ def test_names_can_be_only_those_of_territories():
 def test_faults():
     assert faults("dates", held_out=1.0, first=0, last=-1, formats=[]) == [
         "data.first: must be at least 1; got 0.",
-        "data.last: must be a year from first=0 to 9999; got -1. Try 2099.",
-        "data.formats: must name at least one; got none. Try [long].",
+        "data.last: must be at least 0; got -1.",
+        "data.formats: must not be empty; got []. Try [long].",
         "data.held_out: must be above 0 and below 1; got 1.0. Try 0.1.",
     ]
     assert faults("names", held_out=0.5, kinds=[]) == [
-        "data.kinds: must name at least one; got none. Try [territories].",
+        "data.kinds: must not be empty; got []. Try [territories].",
         "data.held_out: must be above 0 and below 0.5; got 0.5. Try 0.05.",
     ]
 

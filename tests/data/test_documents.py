@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from xformer_kit import compose
 from xformer_kit.data import collate, prepare
-from xformer_kit.data.preparation.documents import document_numbers, write_documents, write_text
+from xformer_kit.data.preparation.documents import document_numbers, write_tokens
 from xformer_kit.data.tokenizer import Word
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import randomise
@@ -75,8 +75,8 @@ def test_white_space_and_unknown_words_have_their_bytes(tmp_path_factory, texts)
     words = Word()
     words.fit(["a ab"])
     folder = tmp_path_factory.mktemp("fresh")
-    by_document = write_documents(folder / "documents.bin", words, texts)
-    joined = write_text(folder / "text.bin", words, ["".join(texts)])
+    by_document = write_tokens(folder / "documents.bin", words, texts, True)
+    joined = write_tokens(folder / "text.bin", words, ["".join(texts)], False)
     first = re.compile(r"^\s*\S*(\s+$)?")  # with the white space after it at the end of a text
     assert by_document["bytes"] == sum(len(first.sub("", text).encode()) for text in texts)
     assert by_document["documents"] == sum(bool(text.strip()) for text in texts)

@@ -12,7 +12,7 @@ from xformer_kit.registry import ConfigError, Context
 TEXT, PAIRS = {"name": "jsonl", "text": "text"}, {"name": "jsonl"}
 NO_PAIR = (
     "data: the split {} must hold a pair; got none. Give more pairs, or a larger share of them"
-    " (data.{}); equal sources go to the same split."
+    "; equal sources go to the same split."
 )
 
 
@@ -47,7 +47,7 @@ def test_pairs_of_one_source_are_in_one_split(tmp_path, split, data):
     valid_file = tmp_path / "valid.jsonl"
     valid_file.write_text(json.dumps({"source": "a", "target": "b"}) + "\n")
     given = {"valid_path": str(valid_file)} if data else {}
-    assert config_message(tmp_path, entries, PAIRS | data | given) == NO_PAIR.format(split, split)
+    assert config_message(tmp_path, entries, PAIRS | data | given) == NO_PAIR.format(split)
 
 
 def test_a_short_text_is_refused(tmp_path):
@@ -58,7 +58,7 @@ def test_a_short_text_is_refused(tmp_path):
         " larger data.valid."
     )
     assert config_message(tmp_path, [{"source": "a", "target": "b"}], PAIRS) == NO_PAIR.format(
-        "valid", "valid"
+        "valid"
     )
 
 

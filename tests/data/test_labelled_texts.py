@@ -26,11 +26,12 @@ def test_two_sources_are_joined_and_labels_may_be_numbers(tmp_path):
     for node in (named, {"name": "jsonl", "path": str(lines), **fields}):
         assert [*CORPORA.create(node).rows("train")] == expected
     more = {"name": "jsonl", "path": str(lines)}
-    assert "data.second: is the field of the source or the target; got" in " ".join(
+    assert "data.target: source, second and target must be different fields; got" in " ".join(
         faults(more | {"second": "source"})
     )
-    assert "data.second: is of a pair, and data.text is set. Leave it null." in " ".join(
-        faults(more | {"second": "b", "text": "a"})
+    assert (
+        "data.text: is the field of a text, and source, second and target are those of a pair."
+        in " ".join(faults(more | {"second": "b", "text": "a"}))
     )
     assert f"data.columns: {COLUMNS}; got [1]. Try [1,2]." in " ".join(
         faults({"name": "tsv", "path": str(table), "columns": [1]})

@@ -304,8 +304,7 @@ def test_faults_of_a_mixture_have_the_path_of_the_part(files):
         " stdlib_code}}."
     ]
     assert faults(f"data.of={{a: {text}, b: {pair}}}") == [
-        "data.of: must be texts or pairs; got text from a, and pairs from b. Leave one of the two"
-        " out."
+        "data.of: must be texts or pairs; got text from a, pairs from b. Leave one of the two out."
     ]
     assert faults(f"data.of={{a: {text}, b: {{name: recall}}}}") == [
         f"data.of.b: {ONE}; got recall."
@@ -333,15 +332,15 @@ def test_faults_of_a_mixture_have_the_path_of_the_part(files):
         f"data.of={{a: {text}, b: {text}}}", "data.weights={a: 0, c: 2}", "data.temperature=0"
     ) == [
         "data.temperature: must be above 0; got 0. 1 takes the weights as they are.",
+        "data.weights: must give a weight to each corpus of data.of, and to no other; got a, c, and"
+        " data.of has a, b. null is by size.",
         "data.weights.a: must be above 0; got 0. Leave the corpus out of data.of for none of it.",
-        "data.weights.c: data.of names no such corpus. It has: a, b.",
-        "data.weights: must give each corpus a weight; got none for b. null is by size.",
     ]
     assert faults(f"data.of={{a: {text}}}", "data.weights={a: much}") == [
         "data.weights.a: must be a number; got 'much'."
     ]
     assert faults(f"data.of={{a/b: {text}}}") == [
-        "data.of: must give each corpus a name of letters, digits and _, which names its figures;"
+        "data.of: must give each corpus a name of letters, digits and _, for its figures;"
         " got 'a/b'. Try part_1."
     ]
     assert faults(f"data.of={{a: {pair}}}")[0].startswith(
@@ -364,6 +363,7 @@ def test_faults_of_reading_a_part_have_its_path(files):
         str(error.value)
         == f"data.of.code.path: must be utf-8 text; got '{files}/code.txt' with byte 0xFF at"
         " position 100,000. Convert the file, for instance with iconv, or leave it out."
+        " [data.of.code]"
     )
     (files / "code.txt").write_text("xy")
     with pytest.raises(ConfigError) as error:
@@ -383,7 +383,7 @@ def test_options_in_messages_of_a_part_have_its_path(files):
     assert (
         str(error.value)
         == "data.of.code: the split valid must hold a pair; got none. Give more pairs, or a larger"
-        " share of them (data.of.code.valid); equal sources go to the same split."
+        " share of them; equal sources go to the same split. [data.of.code]"
     )
 
 

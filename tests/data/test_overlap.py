@@ -131,10 +131,9 @@ def test_one_file_for_two_splits_is_refused(tmp_path, monkeypatch, kind, first, 
     if how in ("symlink", "link"):
         getattr(os, how)(path, name)
     options = {"path": str(tmp_path / "other")} | {first: path, second: name}
-    also = "" if name == path else f", another name of '{path}'"
     assert messages(CORPORA.faults({"name": kind, **options}, "data", Context())) == [
         f"data.{second}: must be another file than data.{first}, so that each split has other"
-        f" examples; got '{name}'{also}. Name another, or take shares of the training data:"
+        f" examples; got '{name}'. Name another, or take shares of the training data:"
         " data.valid=0.05."
     ]
 
@@ -193,21 +192,6 @@ def test_counts_are_those_of_sets(train, valid, test):
     }
     found = counted(Some({"train": train, "valid": valid, "test": test}))
     assert found == {name: figures for name, figures in wanted.items() if figures[0]}
-
-
-def test_many_examples_are_looked_up_in_batches(monkeypatch):
-    monkeypatch.setattr("xformer_kit.data.preparation.overlap.LOOKUP_BATCH", 7)
-    corpus = Some(
-        {
-            "train": [(f"a {i}", "b") for i in range(100)],
-            "valid": [(f"a {i}", "b") for i in range(95, 110)],
-        }
-    )
-    overlap = Overlap(corpus)
-    assert training_last(corpus.splits) == ["valid", "train"]
-    for split in ("valid", "train"):
-        assert list(overlap.observe(split, corpus.pairs(split))) == corpus.given[split]
-    assert overlap.counts() == {"valid": [5, 15, "pairs"]}
 
 
 def test_a_text_without_documents_is_not_counted():

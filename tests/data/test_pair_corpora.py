@@ -5,6 +5,7 @@ import gzip
 import importlib.util
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -188,7 +189,7 @@ def test_a_field_may_be_a_text(tmp_path, kind):
         and texts["valid"]
     )
     assert faults(node | {"source": "x"}) == [
-        "data.text: is the field of a text, and data.source and data.target are those of a pair."
+        "data.text: is the field of a text, and source, second and target are those of a pair."
         " Leave one of them out."
     ]
     assert corpus.fingerprint() != CORPORA.create(write(tmp_path, kind)).fingerprint()
@@ -223,16 +224,14 @@ def test_only_line_ends_end_a_line(tmp_path_factory, text):
 
 
 def test_compressed_files_are_read(tmp_path):
-    zstandard = pytest.importorskip("zstandard")
+    compress = partial(pytest.importorskip("pyarrow").Codec("zstd").compress, asbytes=True)
     node = write(tmp_path, "tsv")
     data, expected = Path(node["path"]).read_bytes(), list(CORPORA.create(node).pairs("train"))
     half = len(data) // 2
     packed = {
         "a.tsv.gz": gzip.compress(data),
-        "a.tsv.zst": zstandard.compress(data),
-        "b.tsv.zst": (
-            zstandard.compress(data[:half]) + zstandard.compress(data[half:])
-        ),  # frames one after the other
+        "a.tsv.zst": compress(data),
+        "b.tsv.zst": (compress(data[:half]) + compress(data[half:])),  # frames one after the other
     }
     for name, content in packed.items():
         (tmp_path / name).write_bytes(content)
@@ -245,7 +244,7 @@ def test_compressed_files_are_read(tmp_path):
         (tmp_path / "cut.tsv.zst").write_bytes(content)
         assert sentence(
             {"name": "tsv", "path": str(tmp_path / "cut.tsv.zst")}, tmp_path
-        ).startswith("data.path: must be a whole zstandard file; got 'DIR/cut.tsv.zst' (")
+        ).startswith("data.path: must be readable; got 'DIR/cut.tsv.zst' (")
 
 
 def test_files_with_different_numbers_of_lines_are_an_error(tmp_path):
@@ -253,14 +252,12 @@ def test_files_with_different_numbers_of_lines_are_an_error(tmp_path):
     (tmp_path / "train.de").write_text("".join(f"{t}\n" for _, t in PAIRS[:150]))
     assert (
         sentence(node, tmp_path)
-        == "data.target: must have a line for each of data.source; line 151 of 'DIR/train.en' is"
-        " the first without a partner, for 'DIR/train.de' ends at line 150. Align the two files."
+        == "data.target: must have a line for each of data.source; it has 150. Align the two files."
     )
     (tmp_path / "train.de").write_text("".join(f"{t}\n" for _, t in [*PAIRS, ("", "")]))
     assert (
         sentence(node, tmp_path)
-        == "data.source: must have a line for each of data.target; line 401 of 'DIR/train.de' is"
-        " the first without a partner, for 'DIR/train.en' ends at line 400. Align the two files."
+        == "data.source: must have a line for each of data.target; it has 400. Align the two files."
     )
 
 
@@ -330,8 +327,8 @@ def test_faults_of_files_have_the_expected_sentences(tmp_path):
     )
     assert (
         sentence(lines | {"path": bad("a.jsonl", '{"source": "\\ud800", "target": "b"}')}, tmp_path)
-        == "data.source: must be Unicode; got half a surrogate pair at character 0 of 'source' in"
-        " line 1 of 'DIR/a.jsonl'. Leave it out."
+        == "data.source: must be Unicode; got half a surrogate pair in 'source' in line 1"
+        " of 'DIR/a.jsonl'. Leave it out."
     )
 
 
@@ -341,7 +338,7 @@ def test_a_directory_of_parquet_files_has_no_fault(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "a.txt").write_text("a")
     assert sentence(node | {"path": str(tmp_path / "empty")}, tmp_path).startswith(
-        "data.path: must lead to text; got 'DIR/empty', but the directory holds no .parquet file. "
+        "data.path: must lead to files that are not empty; got 'DIR/empty'. Give"
     )
 
 
@@ -364,7 +361,7 @@ def test_faults_of_parquet_files_have_the_expected_sentences(tmp_path):
     damaged[40:400] = os.urandom(360)  # pages are damaged, the footer is whole
     Path(node["path"]).write_bytes(damaged)
     assert faults(node) == []
-    assert "'DIR/pairs.parquet' after row 0 (" in sentence(node, tmp_path)
+    assert "'DIR/pairs.parquet' (" in sentence(node, tmp_path)
 
 
 def test_a_missing_package_is_a_fault(tmp_path, monkeypatch):
@@ -380,7 +377,7 @@ def test_tatoeba_is_split_by_its_english_side():
     file = SHARED / "tatoeba" / "deu-eng.2018-05-13.txt.zst"
     if not file.exists():
         pytest.skip("tatoeba is not here")
-    pytest.importorskip("zstandard")
+    pytest.importorskip("pyarrow")
     corpus = CORPORA.create({"name": "tsv", "path": str(file), "valid": 0.01, "test": 0.01})
     splits = [list(corpus.pairs(split)) for split in corpus.splits]
     assert sum(map(len, splits)) == 169_813

@@ -1,5 +1,6 @@
 """Pairs are prepared once and unchanged, with one tokenizer or one per side, up to a length."""
 
+import itertools
 import multiprocessing
 import pickle
 import re
@@ -141,8 +142,7 @@ def test_pairs_that_are_too_long_are_dropped_cut_or_an_error(tmp_path):
     assert (
         str(error.value)
         == "data.seq_len: must hold every pair, special tokens included; got 30, and pair"
-        f" {first + 1} of train (target 'das Café"
-        f" {texts(full, full.train)[first][1][9:11]}'...) has"
+        f" {first + 1} of train has"
         f" {full.train.lengths[first].max()} tokens; {long} are longer. Try {max_length}, or"
         " data.too_long=drop or truncate."
     )
@@ -151,7 +151,7 @@ def test_pairs_that_are_too_long_are_dropped_cut_or_an_error(tmp_path):
     assert (
         str(error.value)
         == f"data.seq_len: must hold a pair, special tokens included; got 5, and {len(full.train)}"
-        f" of the {len(full.train)} pairs of train are longer. Raise it."
+        " pairs of train are longer. Raise it."
     )
 
 
@@ -194,7 +194,7 @@ def test_a_split_without_pairs_is_an_error(tmp_path):
     assert (
         str(error.value)
         == "data: the split valid must hold a pair; got none. Give more pairs, or a larger share of"
-        " them (data.valid); equal sources go to the same split."
+        " them; equal sources go to the same split."
     )
 
 
@@ -215,7 +215,7 @@ def test_bytes_are_those_of_the_text_that_is_kept(tmp_path_factory, targets, seq
         len((text if text == target else text.rstrip()).encode())
         for text, target in zip(kept, targets, strict=True)
     )
-    cut = Pairs(sides, "train", seq_len, "truncate", words, one_stream=False)
+    cut = Pairs(sides, "train", seq_len, "truncate", one_stream=False)
     assert cut.bytes_per_token == size / cut.predicted
 
 
@@ -237,12 +237,13 @@ def test_files_of_pairs_hold_what_was_written(
     assert meta["empty"] == len(pairs) - len(full)
     sides = [Ragged(folder / f"train.{side}", **meta[side]) for side in ("source", "target")]
     for side, ragged in enumerate(sides):
-        assert [bytes(ragged[i]).decode() for i in range(len(ragged))] == [
+        cuts = itertools.pairwise(ragged.offsets)
+        assert [bytes(ragged.ids[start:end]).decode() for start, end in cuts] == [
             pair[side] for pair in full
         ]
         assert ragged.lengths.tolist() == [len(pair[side]) for pair in full]
     try:
-        examples = Pairs(sides, "train", seq_len, too_long, BYTE, one_stream)
+        examples = Pairs(sides, "train", seq_len, too_long, one_stream)
     except ConfigError:
         check_divisible = [
             len(s) + len(t) + 2 <= seq_len if one_stream else max(len(s), len(t)) < seq_len

@@ -93,27 +93,9 @@ def test_any_record_is_read_as_it_was_written(tmp_path_factory, pairs, delimiter
         ),
         (
             "jsonl_a",
-            '{"source": "a", "source": "b", "target": "c"}',
-            f"{JSON_RULE}; line 1 of 'DIR/jsonl_a' cannot be read (the key 'source' is there"
-            " twice). Write it again.",
-        ),
-        (
-            "jsonl_a",
             '{"source": "a", "target": NaN}',
             "data.target: must be a text or a finite number; got nan as 'target' in line 1 of"
             " 'DIR/jsonl_a'. Name another field.",
-        ),
-        (
-            "csv_a",
-            "source,source,target\na,b,c\n",
-            "data.source: must name one column; got 'source', which 2 columns of 'DIR/csv_a' are"
-            " called. Give them different names.",
-        ),
-        (
-            "tsv_a",
-            "source\tsource\ttarget\na\tb\tc\n",
-            "data.columns: must name one column, and 'DIR/tsv_a' has several called 'source'. Use"
-            " numbers from 1.",
         ),
         (
             "tsv_a",
@@ -124,8 +106,8 @@ def test_any_record_is_read_as_it_was_written(tmp_path_factory, pairs, delimiter
         (
             "csv_a",
             "source;target\na;b\n",
-            "data.delimiter: must be that of the file; got ',', and 'source;target' is the first"
-            " line of 'DIR/csv_a'. Try data.delimiter=';'.",
+            "data.delimiter: must be that of the file; got ',', and ['source;target'] as the first"
+            " line of 'DIR/csv_a'. Try ';' or tab.",
         ),
         (
             "csv_a",
@@ -135,8 +117,8 @@ def test_any_record_is_read_as_it_was_written(tmp_path_factory, pairs, delimiter
         (
             "csv_a",
             'source,target\n"a,b\nc,d\n',
-            "data.path: must be a table; line 3 of 'DIR/csv_a' cannot be read (unexpected end of"
-            ' data). A field with a quote or a line end is in quotes, and has "" for each quote.',
+            "data.path: must be a table; got line 3 of 'DIR/csv_a' (unexpected end of data)."
+            ' A field with a quote or a line end is in quotes, and has "" for each quote.',
         ),
         ("csv_a", "\n\nsource,target\n\na,b\n", [("", ""), ("a", "b")]),
         ("csv_a", "\ufeff", []),
@@ -154,7 +136,7 @@ def test_a_file_in_another_encoding_is_one_sentence(tmp_path, kind):
     for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
         assert read(tmp_path, f"{kind}_a", text.encode(encoding)).startswith(rule)
     assert read(tmp_path, f"{kind}_a", gzip.compress(text.encode())).startswith(rule)
-    rule = f"data.path: must be a whole gzip file; got 'DIR/{kind}_a.gz' "
+    rule = f"data.path: must be readable; got 'DIR/{kind}_a.gz' "
     for content in (text, gzip.compress(text.encode())[:-9]):
         assert read(tmp_path, f"{kind}_a.gz", content).startswith(rule)
 
@@ -169,10 +151,6 @@ def test_of_a_parquet_file_a_column_and_its_numbers_are_checked(tmp_path):
         pyarrow.parquet.write_table(table, tmp_path / "parquet_b")
         return read(tmp_path, "parquet_a", (tmp_path / "parquet_b").read_bytes())
 
-    assert sentence(["source", "source", "target"], "b") == (
-        "data.source: must name one column; got 'source', which 2 columns of 'DIR/parquet_a' are"
-        " called. Give them different names."
-    )
     assert sentence(["x", "x", "source", "target"], 2) == [("a", "2")]
     assert sentence(["source", "target"], float("nan")) == (
         "data.target: must be a text or a finite number; got nan as 'target' in row 1 of"

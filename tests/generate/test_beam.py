@@ -248,15 +248,16 @@ def test_allowed_is_called_for_each_prompt_and_never_after_the_end():
         ({"beam": 0}, "beam: must be at least 1; got 0."),
         (
             {"beam": 2, "temperature": 0.7},
-            "temperature: shapes a draw, and beam=2 draws nothing; got 0.7.",
+            "temperature: has no effect with beam=2; got 0.7. Leave it out.",
         ),
         (
             {"beam": 2, "top_k": 3},
-            "top_k: shapes a draw, and beam=2 draws nothing; got 3. Leave one of them out.",
+            "top_k: has no effect with beam=2; got 3. Leave it out.",
         ),
         (
             {"beam": 2, "num_return": 3},
-            "num_return: must be at most beam; got 3 and 2. Try beam=3.",
+            "num_return: must be at most beam, which is 1 by default, for texts that are not drawn;"
+            " got 3 and 2. Try beam=3, or temperature=1.",
         ),
         (
             {"beam": 2, "early_stopping": "soon"},
@@ -264,11 +265,11 @@ def test_allowed_is_called_for_each_prompt_and_never_after_the_end():
         ),
         (
             {"length_penalty": 2.0},
-            "length_penalty: applies only to beam search; got 2.0 without a beam. Set beam=4",
+            "length_penalty: has no effect without beam; got 2.0. Leave it out.",
         ),
         (
             {"beam": 2, "stop": "x"},
-            "stop: beam search ends a text only at `end`. Give end, or leave beam or stop out.",
+            "stop: has no effect with beam=2; got x. Leave it out.",
         ),
     ],
 )

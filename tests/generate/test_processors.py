@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from functools import partial
 
 import pytest
 import torch
@@ -27,21 +28,33 @@ def text_of(rows=40, length=9):
 @pytest.mark.parametrize(
     ("mine", "reference"),
     [
-        (ours.TopKFilter(3), theirs.TopKLogitsWarper(3)),
-        (ours.TopKFilter(50), theirs.TopKLogitsWarper(50)),
-        (ours.TopPFilter(0.7), theirs.TopPLogitsWarper(0.7)),
-        (ours.TopPFilter(0.01), theirs.TopPLogitsWarper(0.01)),
-        (ours.MinPFilter(0.2), theirs.MinPLogitsWarper(0.2)),
-        (ours.TypicalPFilter(0.6), theirs.TypicalLogitsWarper(0.6)),
-        (ours.TypicalPFilter(0.05), theirs.TypicalLogitsWarper(0.05)),
-        (ours.RepetitionPenalty(1.7), theirs.RepetitionPenaltyLogitsProcessor(1.7)),
-        (ours.RepetitionPenalty(0.5), theirs.RepetitionPenaltyLogitsProcessor(0.5)),
-        (ours.NoRepeatNgram(1), theirs.NoRepeatNGramLogitsProcessor(1)),
-        (ours.NoRepeatNgram(2), theirs.NoRepeatNGramLogitsProcessor(2)),
-        (ours.NoRepeatNgram(3), theirs.NoRepeatNGramLogitsProcessor(3)),
-        (ours.NoRepeatNgram(12), theirs.NoRepeatNGramLogitsProcessor(12)),
-        (ours.MinNewTokens(4, 5, prompt=6), theirs.MinNewTokensLengthLogitsProcessor(6, 4, 5)),
-        (ours.MinNewTokens(3, 5, prompt=6), theirs.MinNewTokensLengthLogitsProcessor(6, 3, 5)),
+        (partial(ours.top_k_filter, k=3), theirs.TopKLogitsWarper(3)),
+        (partial(ours.top_k_filter, k=50), theirs.TopKLogitsWarper(50)),
+        (partial(ours.top_p_filter, p=0.7), theirs.TopPLogitsWarper(0.7)),
+        (partial(ours.top_p_filter, p=0.01), theirs.TopPLogitsWarper(0.01)),
+        (partial(ours.min_p_filter, p=0.2), theirs.MinPLogitsWarper(0.2)),
+        (partial(ours.typical_p_filter, p=0.6), theirs.TypicalLogitsWarper(0.6)),
+        (partial(ours.typical_p_filter, p=0.05), theirs.TypicalLogitsWarper(0.05)),
+        (
+            partial(ours.penalize_repetition, penalty=1.7),
+            theirs.RepetitionPenaltyLogitsProcessor(1.7),
+        ),
+        (
+            partial(ours.penalize_repetition, penalty=0.5),
+            theirs.RepetitionPenaltyLogitsProcessor(0.5),
+        ),
+        (partial(ours.no_repeat_ngram, n=1), theirs.NoRepeatNGramLogitsProcessor(1)),
+        (partial(ours.no_repeat_ngram, n=2), theirs.NoRepeatNGramLogitsProcessor(2)),
+        (partial(ours.no_repeat_ngram, n=3), theirs.NoRepeatNGramLogitsProcessor(3)),
+        (partial(ours.no_repeat_ngram, n=12), theirs.NoRepeatNGramLogitsProcessor(12)),
+        (
+            partial(ours.min_new_tokens, count=4, end=5, prompt=6),
+            theirs.MinNewTokensLengthLogitsProcessor(6, 4, 5),
+        ),
+        (
+            partial(ours.min_new_tokens, count=3, end=5, prompt=6),
+            theirs.MinNewTokensLengthLogitsProcessor(6, 3, 5),
+        ),
     ],
     ids=lambda x: (
         str(x) if type(x).__module__ == ours.__name__ else type(x).__name__
@@ -53,14 +66,19 @@ def test_scores_are_those_of_transformers(mine, reference):
 
 def test_the_distribution_at_a_temperature_is_that_of_transformers():
     """Scores differ by the largest of their row, so that a low temperature gives no infinity."""
-    mine, reference = ours.Temperature(0.6), theirs.TemperatureLogitsWarper(0.6)
+    mine, reference = partial(ours.scaled, temperature=0.6), theirs.TemperatureLogitsWarper(0.6)
     shifted = reference(NONE, scores_of() - scores_of().amax(-1, keepdim=True))
     torch.testing.assert_close(mine(scores_of(), NONE), shifted)
 
 
 @pytest.mark.parametrize(
     "warper",
-    [ours.TopPFilter(0.6), ours.TypicalPFilter(0.6), ours.MinPFilter(0.3), ours.TopKFilter(2)],
+    [
+        partial(ours.top_p_filter, p=0.6),
+        partial(ours.typical_p_filter, p=0.6),
+        partial(ours.min_p_filter, p=0.3),
+        partial(ours.top_k_filter, k=2),
+    ],
     ids=str,
 )
 def test_warpers_keep_excluded_tokens_excluded(warper):
@@ -75,7 +93,7 @@ def test_warpers_keep_excluded_tokens_excluded(warper):
 def test_a_token_is_excluded_if_and_only_if_it_would_repeat_a_sequence(n, length):
     """All texts of two tokens; the third one of the vocabulary is never excluded."""
     texts = torch.tensor([*itertools.product(range(2), repeat=length)])
-    kept = ours.NoRepeatNgram(n)(torch.zeros(len(texts), 3), texts) == 0
+    kept = partial(ours.no_repeat_ngram, n=n)(torch.zeros(len(texts), 3), texts) == 0
     for text, row in zip(texts.tolist(), kept.tolist(), strict=True):
         given = [text[at : at + n] for at in range(length - n + 1)]
         repeats = [[*text, token][-n:] in given for token in range(3)]
@@ -83,12 +101,20 @@ def test_a_token_is_excluded_if_and_only_if_it_would_repeat_a_sequence(n, length
 
 
 def test_a_row_in_which_all_tokens_would_be_excluded_is_unchanged():
-    shaped = ours.NoRepeatNgram(1)(torch.zeros(2, 3), torch.tensor([[0, 1, 2], [0, 0, 1]]))
+    shaped = partial(ours.no_repeat_ngram, n=1)(
+        torch.zeros(2, 3), torch.tensor([[0, 1, 2], [0, 0, 1]])
+    )
     assert (shaped == 0).int().tolist() == [[1, 1, 1], [0, 0, 1]]
 
 
 @pytest.mark.parametrize(
-    "process", [ours.RepetitionPenalty(2.0), ours.NoRepeatNgram(1), ours.NoRepeatNgram(2)], ids=str
+    "process",
+    [
+        partial(ours.penalize_repetition, penalty=2.0),
+        partial(ours.no_repeat_ngram, n=1),
+        partial(ours.no_repeat_ngram, n=2),
+    ],
+    ids=str,
 )
 def test_padding_is_not_a_token_of_the_text(process):
     padded = torch.tensor([[VOCAB, VOCAB, 1, 2, 1]])
@@ -101,6 +127,6 @@ def test_allowed_ids_must_be_in_the_vocabulary():
             ConfigError,
             match=r"^allowed: must return at least one id, and ids from 0 to 12; got .* for row 0",
         ):
-            ours.AllowedNext(lambda row, ids, listed=listed: listed, None, 0, [0])(
-                scores_of(1), text_of(1)
+            ours.keep_next(
+                scores_of(1), text_of(1), lambda row, ids, listed=listed: listed, None, 0, [0]
             )

@@ -75,20 +75,6 @@ def test_a_plain_line_has_no_quotes_and_no_components_that_were_not_typed(tmp_pa
     )
 
 
-def test_a_checkout_that_is_not_installed_has_no_command_xformer(tmp_path, monkeypatch):
-    monkeypatch.setattr(proposed, "_is_installed", lambda: False)
-    checkout = tmp_path / "my checkout"
-    checkout.mkdir()
-    (checkout / "train.py").touch()
-    monkeypatch.setattr(proposed, "CHECKOUT", checkout)
-    monkeypatch.chdir(tmp_path)
-    assert shlex.split(proposed.train("a=1")) == ["python", str(checkout / "train.py"), "a=1"]
-    words = shlex.split(proposed.xformer("evaluate", "r"))
-    assert words == [f"PYTHONPATH={checkout}", "python", "-m", "tasks.cli", "evaluate", "r"]
-    monkeypatch.chdir(checkout)
-    assert proposed.xformer("evaluate", "r") == "python -m tasks.cli evaluate r"
-
-
 def test_only_one_module_quotes_words_and_names_the_programs():
     """Any other command line in an f-string is one that is not quoted, or has no components."""
     builder = Path(proposed.__file__)

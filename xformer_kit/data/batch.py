@@ -44,11 +44,9 @@ def collate(examples: Sequence[Example]) -> Batch:
 
 def _field(example: Example, key: str, stream: str) -> np.ndarray:
     """Returns the field `key` of a stream; a missing `real` is all True."""
-    if key in example:
-        return example[key]
-    if key.endswith(".real"):  # of an example without padding, in a batch with a padded one
+    if key.endswith(".real") and key not in example:  # without padding, next to a padded one
         return np.ones(len(example[stream]), dtype=bool)
-    raise KeyError(f"an example lacks {key}, which others of its batch have")
+    return example[key]
 
 
 def _pad(arrays: Sequence[np.ndarray], padding_value: int = 0) -> Tensor:

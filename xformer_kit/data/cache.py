@@ -24,6 +24,7 @@ import numpy as np
 
 from xformer_kit.data.plain import Plain
 from xformer_kit.registry import config_error
+from xformer_kit.registry.messages import one_line
 from xformer_kit.text.user_path import user_path
 
 try:
@@ -96,17 +97,6 @@ def read_meta(folder: Path) -> Plain | None:
         return None
 
 
-@contextmanager
-def missing_file_errors(file: Path) -> Iterator[None]:
-    """Raises CacheRemovedError for a FileNotFoundError while prepared tokens are read."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise CacheRemovedError(
-            f"data.cache: the prepared tokens were removed during the run ({file})."
-        ) from None
-
-
 def get_or_make(folder: Path, make: Callable[[Path], Plain]) -> Plain:
     """Returns the meta data of a prepared directory; if it does not exist, `make(empty directory)`
     writes its files and returns the meta data.
@@ -135,26 +125,23 @@ def get_or_make(folder: Path, make: Callable[[Path], Plain]) -> Plain:
         try:
             meta = make(fresh)
             with write_errors(base):
-                _seal(fresh, meta)
+                sealed = _seal(fresh, meta)
                 _publish(fresh, folder)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-    meta = read_meta(folder)
-    if meta is None:
-        raise config_error(
-            "data.cache",
-            f"must keep what is written; '{folder}' is incomplete",
-            fix="Set data.cache elsewhere.",
-        )
-    return meta
+    return sealed
 
 
-def _seal(fresh: Path, meta: Plain) -> None:
-    """Writes meta.json with the checksum of every file, and flushes all files to the disk."""
+def _seal(fresh: Path, meta: Plain) -> Plain:
+    """Writes meta.json with the checksum of every file, which is returned, and flushes all files to
+    the disk.
+    """
     sums = {file.name: _checksum(file) for file in sorted(fresh.iterdir())}
-    write(fresh / "meta.json", json.dumps({**meta, "sums": sums}, indent=1))
+    sealed = {**meta, "sums": sums}
+    write(fresh / "meta.json", json.dumps(sealed, indent=1))
     for file in [*fresh.iterdir(), fresh]:
         _flush(file)
+    return sealed
 
 
 def _publish(fresh: Path, folder: Path) -> None:
@@ -173,11 +160,6 @@ def _publish(fresh: Path, folder: Path) -> None:
     _flush(folder.parent)
 
 
-def error_reason(error: OSError) -> str:
-    """Returns the system's reason, for a message."""
-    return (error.strerror or str(error)).lower()
-
-
 @contextmanager
 def write_errors(base: Path) -> Iterator[None]:
     """Raises ConfigError for an OSError while the cache is written."""
@@ -187,7 +169,7 @@ def write_errors(base: Path) -> Iterator[None]:
         raise config_error(
             "data.cache",
             "must be a directory with room for the prepared tokens",
-            f"'{base}' ({error_reason(error)})",
+            f"'{base}' ({one_line(error)})",
             "Set data.cache to another directory.",
         ) from error
 
@@ -214,12 +196,16 @@ def append_file(path: Path) -> Iterator[Callable[[np.ndarray], None]]:
 
 def memory_map(file: Path, dtype: str, size: int) -> np.ndarray:
     """Returns a prepared array, memory-mapped, as a plain ndarray: slicing a memmap takes three
-    times as long.
+    times as long. Raises CacheRemovedError if the file was removed.
     """
     if not size:  # an empty file cannot be mapped
         return np.empty(0, dtype=dtype)
-    with missing_file_errors(file):
+    try:
         return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=(size,)))
+    except FileNotFoundError:
+        raise CacheRemovedError(
+            f"data.cache: the prepared tokens were removed during the run ({file})."
+        ) from None
 
 
 class MemoryMapped:

@@ -8,17 +8,15 @@ decompressed. `config_path` is that of the option that names the files, for faul
 import codecs
 import glob
 import gzip
-import hashlib
 import os
 import zlib
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.data.cache import error_reason
 from xformer_kit.registry import ConfigError, Fault, alternatives, config_error, did_you_mean
+from xformer_kit.registry.messages import one_line
 from xformer_kit.text.user_path import user_path
 
 PIECE_BYTES = 1 << 20  # bytes read at a time
@@ -36,16 +34,10 @@ def find(path: str, config_path: str, suffixes: tuple[str, ...] = SUFFIXES) -> l
     name = os.path.expanduser(path)
     if os.path.isdir(name):
         matches = _files_inside(name, config_path, suffixes)
-        reason = f"the directory holds no {alternatives(suffixes)} file"
     elif os.path.isfile(name):
-        matches, reason = [name], "the file is empty"
-    elif os.path.exists(name):
-        raise config_error(
-            config_path, "must be a file, a directory or a glob", f"'{path}'", "Give a text file."
-        )
+        matches = [name]
     elif glob.has_magic(name):
         matches = [*filter(os.path.isfile, glob.glob(name, recursive=True))]
-        reason = "no file matches it"
     else:
         raise config_error(
             config_path,
@@ -55,12 +47,11 @@ def find(path: str, config_path: str, suffixes: tuple[str, ...] = SUFFIXES) -> l
         )
     not_empty = sorted(map(Path, filter(os.path.getsize, matches)))
     if not not_empty:
-        reason = "all its files are empty" if matches and matches != [name] else reason
         raise config_error(
             config_path,
-            "must lead to text",
-            f"'{path}', but {reason}",
-            "Give a file with utf-8 text.",
+            "must lead to files that are not empty",
+            f"'{path}'",
+            f"Give a file with text, in a directory {alternatives(suffixes)}.",
         )
     return not_empty
 
@@ -84,25 +75,29 @@ def _files_inside(folder: str, config_path: str, suffixes: tuple[str, ...]) -> l
     """
 
     def refuse(error: OSError) -> None:
-        raise _unreadable(config_path, error.filename, error)
+        raise error
 
     paths = []
-    for inner, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        paths += [os.path.join(inner, name) for name in names if name.endswith(suffixes)]
+    with _read_errors(config_path, folder):
+        for inner, folders, names in os.walk(folder, onerror=refuse):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            paths += [os.path.join(inner, name) for name in names if name.endswith(suffixes)]
     return [*filter(os.path.isfile, paths)]
 
 
-def _unreadable(config_path: str, file: object, error: OSError) -> ConfigError:
-    if isinstance(error, FileNotFoundError):
-        rule, fix = "no file has this name", _similar_name(f"{file}") or "Give another path."
-        return config_error(config_path, rule, f"'{file}'", fix)
-    return config_error(
-        config_path,
-        "must be readable",
-        f"'{file}' ({error_reason(error)})",
-        "Change its permissions, or give another path.",
-    )
+@contextmanager
+def _read_errors(config_path: str, file: object) -> Iterator[None]:
+    """Raises ConfigError for a file or a directory that cannot be read or unpacked."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        hint = _similar_name(f"{file}") if isinstance(error, FileNotFoundError) else ""
+        raise config_error(
+            config_path,
+            "must be readable",
+            f"'{getattr(error, 'filename', None) or file}' ({one_line(error)})",
+            f"{hint}Mend it, or give another path.",
+        ) from None
 
 
 def _similar_name(path: str) -> str:
@@ -132,19 +127,6 @@ def stamp(files: Iterable[Path]) -> list[Any]:
     ]
 
 
-def duplicates(files: Iterable[Path]) -> list[list[Path]]:
-    """Returns the groups of files with equal content, which are links or copies. Only files of
-    equal size are read.
-    """
-    by_size, by_hash = defaultdict[int, list[Path]](list), defaultdict[bytes, list[Path]](list)
-    for file in files:
-        by_size[file.stat().st_size].append(file)
-    for file in chain.from_iterable(group for group in by_size.values() if len(group) > 1):
-        with open(file, "rb") as source:
-            by_hash[hashlib.file_digest(source, "sha256").digest()].append(file)
-    return [group for group in by_hash.values() if len(group) > 1]
-
-
 def repeated_file_faults(paths: Mapping[str, str], config_path: str) -> Iterator[Fault]:
     """Yields the faults of files that the options of several splits name, also under two names.
 
@@ -158,12 +140,11 @@ def repeated_file_faults(paths: Mapping[str, str], config_path: str) -> Iterator
         status = file.stat()
         first = seen.setdefault((status.st_dev, status.st_ino), option)
         if first != option:
-            link = "" if path == paths[first] else f", another name of '{paths[first]}'"
             yield Fault(
                 option,
                 f"must be another file than {config_path}.{first}, so that each split has other"
                 " examples",
-                got=f"'{path}'{link}",
+                got=f"'{path}'",
                 fix=f"Name another, or take shares of the training data: {config_path}.valid=0.05.",
             )
 
@@ -214,18 +195,17 @@ def read(file: Path, config_path: str = "data.path", max_bytes: int | None = Non
     A byte-order mark at the start is left out. Raises ConfigError with the position of the first
     byte that is NUL or not utf-8.
     """
-    decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
-    try:
-        for data in chain(
-            _pieces(file, config_path, min(PIECE_BYTES, max_bytes or PIECE_BYTES)), [b""]
-        ):
-            piece = data if max_bytes is None else data[: max_bytes - position]
-            if b"\0" in piece:
-                raise _binary(file, config_path, 0, position + piece.index(b"\0"))
+    decoder, position, data = codecs.getincrementaldecoder("utf-8")(), 0, None
+    with _read_errors(config_path, file), _open(file, config_path) as source:
+        while data != b"" and position != max_bytes:
+            rest = PIECE_BYTES if max_bytes is None else max_bytes - position
+            data = source.read(min(PIECE_BYTES, rest))
+            if b"\0" in data:
+                raise _binary(file, config_path, 0, position + data.index(b"\0"))
             # minus the bytes of a character that began in the previous piece
             start = position - len(decoder.getstate()[0])
             try:
-                text = decoder.decode(piece, final=not data)
+                text = decoder.decode(data, final=not data)
             except UnicodeDecodeError as error:
                 byte = error.object[error.start]
                 raise _binary(file, config_path, byte, start + error.start) from None
@@ -233,67 +213,29 @@ def read(file: Path, config_path: str = "data.path", max_bytes: int | None = Non
                 text = text.removeprefix("\ufeff")
             if text:
                 yield text
-            position += len(piece)
-            if position == max_bytes:
-                return
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise _damaged(file, config_path, "gzip", error) from None
-    except OSError as error:
-        raise _unreadable(config_path, file, error) from None
+            position += len(data)
 
 
-def _pieces(file: Path, config_path: str, size: int) -> Iterator[bytes]:
-    """Yields the decompressed content of a file in pieces of about `size` bytes."""
-    if file.suffix == ".zst":
-        yield from _zstandard(file, config_path, size // 4 + 1)
-        return
-    with gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb") as source:
-        while data := source.read(size):
-            yield data
-
-
-def _zstandard(file: Path, config_path: str, size: int) -> Iterator[bytes]:
-    """Yields the decompressed content of zstandard frames, from `size` compressed bytes at a time.
-    Raises ConfigError for a file that is not zstandard or is cut off.
-    """
+def _open(file: Path, config_path: str) -> Any:
+    """Opens a file for its content, decompressed."""
+    if file.suffix != ".zst":
+        return gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb")
     try:
-        import zstandard
+        import pyarrow
     except ImportError:
         raise config_error(
             config_path,
-            f"needs the package zstandard to read '{file}'",
-            "none",
-            "Use pip install zstandard, or unpack it.",
+            f"needs the package pyarrow to read '{file}'",
+            fix="Use pip install 'xformer_kit[data]', or unpack it.",
         ) from None
-    decoder = zstandard.ZstdDecompressor()
-    frame = None
-    with open(file, "rb") as packed:
-        while data := packed.read(size):
-            while data:
-                frame = frame or decoder.decompressobj()
-                try:
-                    if piece := frame.decompress(data):
-                        yield piece
-                except zstandard.ZstdError as error:
-                    raise _damaged(file, config_path, "zstandard", error) from None
-                data, frame = frame.unused_data, None if frame.eof else frame
-    if frame:
-        raise _damaged(file, config_path, "zstandard", "it ends within a frame")
-
-
-def _damaged(file: Path, config_path: str, kind: str, reason: object) -> ConfigError:
-    """Returns the error of a compressed file that is damaged or cut off."""
-    return config_error(
-        config_path, f"must be a whole {kind} file", f"'{file}' ({reason})", "Pack it again."
-    )
+    return pyarrow.input_stream(str(file), compression="zstd")
 
 
 def _binary(file: Path, config_path: str, byte: int, position: int) -> ConfigError:
     """Returns the error of a file with a byte that is NUL or not utf-8."""
-    description = "a NUL byte" if byte == 0 else f"byte 0x{byte:02X}"
     return config_error(
         config_path,
         "must be utf-8 text",
-        f"'{file}' with {description} at position {position:,}",
+        f"'{file}' with byte 0x{byte:02X} at position {position:,}",
         "Convert the file, for instance with iconv, or leave it out.",
     )

@@ -133,8 +133,12 @@ def read_table(path: Path, every_step: bool = False) -> Table:
     for number, row in enumerate(rows, start=2) if every_step and "step" in columns else ():
         step = row[columns.index("step")] if len(row) == len(columns) else ""
         if step and not _is_step(step):
-            rule = f"the step must be a whole number of at most {DIGITS} digits"
-            raise config_error(f"{path}, row {number}", rule, repr(step[:MAX_CELL]), RESTORE_FIX)
+            raise config_error(
+                f"{path}, row {number}",
+                f"the step must be a whole number of at most {DIGITS} digits",
+                repr(step[:MAX_CELL]),
+                RESTORE_FIX,
+            )
     return columns, _with_step(columns, rows)
 
 
@@ -151,19 +155,23 @@ def read_columns(path: Path) -> dict[str, tuple[list[int], list[float]]]:
     like `read_table`, and ConfigError for a cell, or a step, that is no number.
     """
     columns, rows = read_table(path, every_step=True)
-    if not rows:
-        return {name: ([], []) for name in columns if name != "step"}
-    each = dict(zip(columns, zip(*rows, strict=True), strict=True))
-    steps = list(map(int, each.pop("step")))
-    found = {}
-    for name, cells in each.items():
-        known = [(step, text) for step, text in zip(steps, cells, strict=True) if text]
-        try:
-            found[name] = [step for step, _ in known], [float(text) for _, text in known]
-        except ValueError as error:
-            raise config_error(
-                path, f"{name} must be numbers: {one_line(error)}", fix=RESTORE_FIX
-            ) from None
+    found: dict[str, tuple[list[int], list[float]]] = {
+        name: ([], []) for name in columns if name != "step"
+    }
+    for row in rows:
+        cells = dict(zip(columns, row, strict=True))
+        step = int(cells.pop("step"))
+        for name, text in cells.items():
+            if not text:
+                continue
+            try:
+                value = float(text)
+            except ValueError as error:
+                raise config_error(
+                    path, f"{name} must be numbers: {one_line(error)}", fix=RESTORE_FIX
+                ) from None
+            found[name][0].append(step)
+            found[name][1].append(value)
     return found
 
 

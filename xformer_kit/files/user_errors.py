@@ -26,7 +26,7 @@ def user_errors(components: Iterable[tuple[str, Any]]) -> Iterator[None]:
         raise
     except Exception as error:
         own = [(path, component) for path, component in components if is_users(component)]
-        for find in (lines_of, _lines_of_file):  # a file may have several components
+        for find in (lines_of, lines_of_file):  # a file may have several components
             for path, component in own:
                 if lines := find(error, component):
                     raise config_error(
@@ -41,11 +41,11 @@ def user_errors(components: Iterable[tuple[str, Any]]) -> Iterator[None]:
 def lines_of(error: BaseException, component: Any) -> list[int]:
     """Returns the lines of the component that an exception has passed, the last one last."""
     source, first = inspect.getsourcelines(component)
-    lines = _lines_of_file(error, component)
+    lines = lines_of_file(error, component)
     return [line for line in lines if first <= line < first + len(source)]
 
 
-def _lines_of_file(error: BaseException, component: Any) -> list[int]:
+def lines_of_file(error: BaseException, component: Any) -> list[int]:
     """Returns the lines of the component's file that an exception has passed."""
     file, frames = inspect.getfile(component), traceback.extract_tb(error.__traceback__)
     return [frame.lineno for frame in frames if frame.filename == file and frame.lineno]

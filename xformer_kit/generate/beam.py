@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.generate.options import Decoding
-from xformer_kit.generate.processors import AllowedNext, constraints
+from xformer_kit.generate.processors import constraints
 from xformer_kit.generate.prompt import CachedModel, Prompt, generating, prompt_of
 
 NEVER = -1.0e30  # below the score of every text, but finite, so that it can be added
@@ -51,8 +51,15 @@ def beam_search(
     """
     options |= {"max_new_tokens": max_new_tokens, "beam": beam}
     decoding = Decoding.of(model.vocab_size, draft is not None, **options)  # type: ignore[arg-type]
-    inputs: Any = {"source": source, "source_real": source_real, "real": real}
-    prompt = prompt_of(model, ids, max_new_tokens, start=decoding.start, **inputs)
+    prompt = prompt_of(
+        model,
+        ids,
+        max_new_tokens,
+        start=decoding.start,
+        source=source,
+        source_real=source_real,
+        real=real,
+    )
     return _search(model, prompt, decoding)
 
 
@@ -65,10 +72,10 @@ def _search(model: Any, prompt: Prompt, decoding: Decoding) -> Beams:
         search = BeamSearch(decoding, prompt, logits)
         while True:
             rows = search.step(logits)
-            if search.over:
+            if not len(search.now.row):  # all prompts are done
                 return search.best_texts()
             cached_model.select(rows) if len(rows) < len(logits) else cached_model.reorder(rows)
-            logits = cached_model(search.newest)
+            logits = cached_model(search.now.text[..., -1].flatten())
 
 
 class Running(NamedTuple):
@@ -97,6 +104,7 @@ class BeamSearch:
         self.prompt_ids = prompt.given
         # with one beam the first text that ends is the greedy one
         self.early_stopping = True if beam == 1 else decoding.early_stopping
+        self.penalty = 1.0 if decoding.length_penalty is None else decoding.length_penalty
         self.fill = 0 if decoding.end is None else decoding.end
         text = prompt.text(logits.shape[-1])[:, None].expand(-1, beam, -1)
         never = torch.full((rows, beam), NEVER, device=device)
@@ -106,18 +114,8 @@ class BeamSearch:
         length = ended.new_zeros(rows, beam)
         self.now = Running(torch.arange(rows, device=device), text, score, ended, never, length)
         self.best = self.now  # the final texts of each prompt
-        self.processors = constraints(decoding, prompt.length, range(rows))
-        self._update_processors(self.now)
-
-    @property
-    def over(self) -> bool:
-        """Whether all prompts are done."""
-        return not len(self.now.row)
-
-    @property
-    def newest(self) -> Tensor:
-        """The newest token of each hypothesis, (p * beam,)."""
-        return self.now.text[..., -1].flatten()
+        self.rows: list[int] = self._prompts(self.now)  # the prompt of each row of logits
+        self.processors = constraints(decoding, prompt.length, self.rows)
 
     def step(self, logits: Tensor) -> Tensor:
         """Logits (p * beam, vocab) of the next token -> rows that the new hypotheses continue."""
@@ -169,7 +167,7 @@ class BeamSearch:
         beam = self.decoding.beam
         score, parent, token, ends = (field[:, :beam] for field in (score, parent, token, ends))
         ends = ends & (score > NEVER)  # else a copy of another text
-        value = score / length**self._penalty + ~ends * NEVER
+        value = score / length**self.penalty + ~ends * NEVER
         new = self._texts(now.text, parent, token)[..., self.prompt_ids.shape[1] :]
         new = nn.functional.pad(new, (0, self.decoding.max_new_tokens - length), value=self.fill)
         value, place = torch.cat([now.value, value], 1).topk(beam)
@@ -178,16 +176,12 @@ class BeamSearch:
         ended = both.gather(1, place[..., None].expand(-1, -1, both.shape[-1]))
         return now._replace(ended=ended, value=value, length=lengths)
 
-    @property
-    def _penalty(self) -> float:
-        return 1.0 if self.decoding.length_penalty is None else self.decoding.length_penalty
-
     def _done(self, now: Running, length: int) -> Tensor:
         """Which prompts are done, (p,): no better text is possible, or by `early_stopping`."""
         ended = now.length > 0
-        if self.early_stopping == "never" and self._penalty > 0:
+        if self.early_stopping == "never" and self.penalty > 0:
             length = self.decoding.max_new_tokens
-        possible = now.score[:, 0] / length**self._penalty
+        possible = now.score[:, 0] / length**self.penalty
         worst = now.value.amin(1)
         done = ended.all(1) & (possible <= worst) | ~(now.score[:, 0] > NEVER)
         return done | ended.all(1) if self.early_stopping is True else done
@@ -197,14 +191,12 @@ class BeamSearch:
         for field in ("ended", "value", "length"):
             getattr(self.best, field)[now.row[done]] = getattr(now, field)[done]
         now = Running(*(field[~done] for field in now))
-        self._update_processors(now)
+        self.rows[:] = self._prompts(now)
         return now
 
-    def _update_processors(self, now: Running) -> None:
-        """Stores the index of the prompt of each row of logits in the processors that use it."""
-        for process in self.processors:
-            if isinstance(process, AllowedNext):
-                process.rows = now.row.repeat_interleave(self.decoding.beam).tolist()
+    def _prompts(self, now: Running) -> list[int]:
+        """Returns the index of the prompt of each row of logits."""
+        return now.row.repeat_interleave(self.decoding.beam).tolist()
 
     def best_texts(self) -> Beams:
         """The best texts, when every prompt is done."""

@@ -30,7 +30,8 @@ def contrast(model: Any, prompt: Prompt, sampler: TokenSampler) -> Iterator[Tens
     with generating(model, new_tokens):
         cached_model = CachedModel(model, prompt, new_tokens)
         hidden = cached_model.hidden(prompt.tokens)
-        states = UnitStates(hidden, prompt.tokens.real, new_tokens)
+        # of the text so far, scaled to length 1, (b, t, dim); False on padding, (b, t)
+        states, real = scaled_to_unit(hidden), prompt.tokens.real
         last, rows = hidden[:, -1], torch.arange(prompt.rows, device=hidden.device)
         cached_model.select(rows.repeat_interleave(count))
         for remaining in reversed(range(new_tokens)):
@@ -39,38 +40,16 @@ def contrast(model: Any, prompt: Prompt, sampler: TokenSampler) -> Iterator[Tens
             p, ids = probability.topk(count)  # (b, count)
             hidden = cached_model.hidden(Tokens(ids=ids.view(-1, 1)))[:, 0]
             hidden = hidden.unflatten(0, (-1, count))  # (b, count, dim)
-            alpha, similarity = decoding.penalty_alpha, states.largest_cosine(hidden)
-            value = (1 - alpha) * p - alpha * similarity
+            cosine = scaled_to_unit(hidden) @ states.mT  # (b, count, t)
+            if real is not None:
+                cosine = cosine.masked_fill(~real[:, None], NEVER)
+            value = (1 - decoding.penalty_alpha) * p - decoding.penalty_alpha * cosine.amax(-1)
             best = value.masked_fill(scores.gather(-1, ids) == NEVER, NEVER).argmax(-1)
             new = sampler.append(ids[rows, best])
             yield new
             if not remaining or sampler.over:
                 return
             last = hidden[rows, best]
-            states.append(last)
+            states = torch.cat([states, scaled_to_unit(last)[:, None]], 1)
+            real = None if real is None else F.pad(real, (0, 1), value=True)
             cached_model.reorder((rows * count + best).repeat_interleave(count))
-
-
-class UnitStates:
-    """The hidden states of the text so far, scaled to length 1, with space for new tokens.
-
-    hidden: of the prompt, (b, t, dim). real: (b, t), False on padding; None: no padding.
-    new_tokens: how many states may be appended.
-    """
-
-    def __init__(self, hidden: Tensor, real: Tensor | None, new_tokens: int):
-        self.length = hidden.shape[1]  # states so far; the rest is space
-        self.unit_states = F.pad(scaled_to_unit(hidden), (0, 0, 0, new_tokens))
-        self.padding = None if real is None else F.pad(~real, (0, new_tokens))
-
-    def largest_cosine(self, hidden: Tensor) -> Tensor:
-        """The largest cosine of each candidate with a state so far, (b, k, dim) -> (b, k)."""
-        cosine = scaled_to_unit(hidden) @ self.unit_states[:, : self.length].mT  # (b, k, t)
-        if self.padding is not None:
-            cosine = cosine.masked_fill(self.padding[:, None, : self.length], NEVER)
-        return cosine.amax(-1)
-
-    def append(self, hidden: Tensor) -> None:
-        """Appends the hidden state of one new token in each row, (b, dim)."""
-        self.unit_states[:, self.length] = scaled_to_unit(hidden)
-        self.length += 1

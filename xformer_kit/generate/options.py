@@ -1,9 +1,8 @@
 """The options of generation, for all decoding methods."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_type_hints
 
 import torch
 from torch import Tensor
@@ -13,10 +12,15 @@ from xformer_kit.registry import (
     Context,
     Fault,
     Faults,
+    Options,
+    above,
+    at_least,
+    at_most,
     config_error,
     mismatch,
-    unknown_option,
+    suggestion,
 )
+from xformer_kit.registry.messages import in_open_range
 
 # (prompt's row, its ids so far (t,)) -> ids that may follow
 Allowed = Callable[[int, Tensor], Sequence[int]]
@@ -29,42 +33,6 @@ CHECKED = {
     "stop": str | list[str] | None,
     "allowed": list[int] | None,
     "seed": int | list[int] | None,
-}
-
-
-class OptionRule(NamedTuple):
-    """A test of an option's value, with the texts of its fault."""
-
-    contains: Callable[[Any], bool]  # whether a value is allowed
-    rule: str  # the allowed values in words: at least 1
-    fix: str = ""
-
-
-POSITIVE = OptionRule(lambda value: value >= 1, "at least 1")
-RANGES = {
-    **dict.fromkeys(
-        ("max_new_tokens", "num_return"),
-        OptionRule(lambda value: 1 <= value <= MOST, f"at least 1 and at most {MOST:,}"),
-    ),
-    "temperature": OptionRule(lambda t: t >= 0, "at least 0", "0 takes the likeliest token."),
-    "top_k": POSITIVE._replace(fix="Leave it out to draw from all tokens."),
-    **dict.fromkeys(("no_repeat_ngram", "beam", "ahead"), POSITIVE),
-    "top_p": OptionRule(lambda p: 0 < p <= 1, "above 0 and at most 1"),
-    "min_p": OptionRule(lambda p: 0 <= p <= 1, "at least 0 and at most 1"),
-    "typical_p": OptionRule(lambda p: 0 < p < 1, "above 0 and below 1"),
-    "penalty_alpha": OptionRule(
-        lambda alpha: 0 <= alpha <= 1, "at least 0 and at most 1", "Try 0.6 with top_k=4."
-    ),
-    "repetition_penalty": OptionRule(
-        lambda penalty: 1e-3 <= penalty <= 1e3,
-        "at least 0.001 and at most 1,000",
-        "Above 1 repeats less, 1 changes nothing.",
-    ),
-    "length_penalty": OptionRule(
-        lambda penalty: -5 <= penalty <= 5,
-        "at least -5 and at most 5",
-        "Above 0 prefers long texts, below 0 short ones.",
-    ),
 }
 
 
@@ -104,17 +72,13 @@ class Decoding:
     @classmethod
     def of(cls, vocab_size: int | None = None, drafted: bool = False, **options: Any) -> "Decoding":
         """Returns the checked options. Raises ConfigError with all faults."""
-        known = {field.name: field for field in dataclasses.fields(cls)}
-        faults = [
-            replace(
-                unknown_option("generate", "settings", "", key, known),
-                rule="decoding has no such key",
-            )
-            for key in options
-            if key not in known
-        ]
         types = get_type_hints(cls) | CHECKED
-        plain = {key: _plain(value) for key, value in options.items() if key in known}
+        faults = [
+            Fault(key, "decoding has no such option", fix=suggestion(key, types, "It has"))
+            for key in options
+            if key not in types
+        ]
+        plain = {key: _plain(value) for key, value in options.items() if key in types}
         for key, value in plain.items():
             if key != "allowed" or not callable(value):
                 faults += mismatch(types[key], value, key, Context())
@@ -137,62 +101,29 @@ class Decoding:
         """The stop texts."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
-    def _set_options(self, *names: str) -> Iterator[tuple[str, Any]]:
-        """Yields (name, value) of the named options that are not None."""
-        values = ((name, getattr(self, name)) for name in names)
-        return ((name, value) for name, value in values if value is not None)
-
-    def _excluded(self, *names: str, rule: str) -> Faults:
-        """Yields a fault for each of the named options that is not None."""
-        for name, value in self._set_options(*names):
-            yield Fault(name, rule, got=value, fix="Leave one of them out.")
-
     def faults(self, drafted: bool = False) -> Faults:
         """Yields faults: values out of range, and options that exclude each other."""
-        yield from self._ranges()
-        yield from self._end()
-        yield from self._beams() if self.penalty_alpha is None else self._contrast()
-        if drafted and (self.beam, self.penalty_alpha) != (None, None):
-            rule = "speeds up draws and greedy decoding; a search has no use for it"
-            yield Fault("draft", rule, fix="Leave draft, or beam and penalty_alpha, out.")
-        if self.ahead is not None and not drafted:
-            yield Fault(
-                "ahead",
-                "is for a draft model, and there is none",
-                got=self.ahead,
-                fix="Give draft, or leave it out.",
-            )
-        if self.greedy and self.beam is None:
-            if self.num_return > 1:
-                yield Fault(
-                    "num_return",
-                    "temperature 0 gives one text for each prompt",
-                    got=self.num_return,
-                    fix=f"Try temperature=1, or beam={self.num_return}.",
-                )
-            if self.typical_p is not None:
-                yield Fault(
-                    "typical_p",
-                    "may leave out the likeliest token, which temperature=0 takes",
-                    fix="Leave one of them out.",
-                )
-
-    def _ranges(self) -> Faults:
-        """Yields faults: values out of range."""
-        for name, value in self._set_options(*RANGES):
-            contains, rule, fix = RANGES[name]
-            if not contains(value):
-                yield Fault(name, f"must be {rule}", got=value, fix=fix)
-        if (self.beam or 0) > MAX_BEAMS:
-            yield Fault(
-                "beam",
-                f"must be at most {MAX_BEAMS:,}, each of which is a text to read",
-                got=f"{self.beam:,}",
-                fix="Try 4 to 10.",
-            )
+        yield from range_faults(vars(self))
         for seed in self.seed if isinstance(self.seed, Sequence) else [self.seed]:
             if seed is not None and not 0 <= seed < 2**63:
                 yield Fault("seed", "must be at least 0 and below 2^63", got=seed)
+        yield from self._end()
+        yield from self._unused(drafted)
+        most = self.beam or 1
+        if self.num_return > most and (self.greedy or self.beam or self.penalty_alpha is not None):
+            yield Fault(
+                "num_return",
+                "must be at most beam, which is 1 by default, for texts that are not drawn",
+                got=f"{self.num_return} and {most}",
+                fix=f"Try beam={self.num_return}, or temperature=1.",
+            )
+        if self.penalty_alpha is not None and self.top_k is None:
+            yield Fault(
+                "penalty_alpha",
+                "chooses among the top_k likeliest tokens",
+                got="no top_k",
+                fix="Try top_k=4.",
+            )
 
     def _end(self) -> Faults:
         """Yields faults of the options about the end of a text, and of `allowed`."""
@@ -200,7 +131,7 @@ class Decoding:
             yield Fault(
                 "min_new_tokens",
                 "must be at least 0 and at most max_new_tokens",
-                got=f"{self.min_new_tokens} and {self.max_new_tokens}",
+                f"{self.min_new_tokens} and {self.max_new_tokens}",
             )
         if self.min_new_tokens and self.end is None:
             yield Fault(
@@ -208,74 +139,59 @@ class Decoding:
                 "puts off `end`, and there is none",
                 fix="Give end, the id at which a text stops.",
             )
-        if any(not text for text in self.stops):
+        if not all(self.stops):
             yield Fault("stop", "must be texts of at least one character", got="an empty one")
         if isinstance(self.allowed, Sequence) and not set(self.allowed) - {self.end}:
             yield Fault("allowed", "must list at least one id besides end", got=list(self.allowed))
 
-    def _beams(self) -> Faults:
-        """Yields options that exclude beam search, or that need it."""
-        if self.beam is None:
-            for name, value in self._set_options(*BEAM_OPTIONS):
+    def _unused(self, drafted: bool) -> Faults:
+        """Yields a fault for each option that the decoding method does not use."""
+        if self.penalty_alpha is not None:
+            method = f"with penalty_alpha={self.penalty_alpha}"
+            drawing = [name for name in SAMPLING_OPTIONS if name != "top_k"]
+            names = ["beam", *BEAM_OPTIONS, *drawing]
+        elif self.beam is not None:
+            method = f"with beam={self.beam}"
+            names = [*(SAMPLING_OPTIONS[1:] if self.greedy else SAMPLING_OPTIONS), "stop"]
+        elif self.greedy:
+            method = "with temperature=0"
+            names = [*BEAM_OPTIONS, "typical_p"]
+        else:
+            method = "without beam"
+            names = [*BEAM_OPTIONS]
+        for name in names if drafted else [*names, "ahead"]:
+            if (value := getattr(self, name)) is not None:
                 yield Fault(
                     name,
-                    "applies only to beam search",
-                    got=f"{value} without a beam",
-                    fix="Set beam=4, or leave it out.",
+                    f"has no effect {'without draft' if name == 'ahead' else method}",
+                    got=value,
+                    fix="Leave it out.",
                 )
-            return
-        names = SAMPLING_OPTIONS[1:] if self.greedy else SAMPLING_OPTIONS
-        yield from self._excluded(*names, rule=f"shapes a draw, and beam={self.beam} draws nothing")
-        if self.num_return > self.beam >= 1:
-            yield Fault(
-                "num_return",
-                "must be at most beam",
-                got=f"{self.num_return} and {self.beam}",
-                fix=f"Try beam={self.num_return}.",
-            )
-        if self.stops:
-            yield Fault(
-                "stop",
-                "beam search ends a text only at `end`",
-                fix="Give end, or leave beam or stop out.",
-            )
-
-    def _contrast(self) -> Faults:
-        """Yields options that exclude contrastive search."""
-        setting = f"penalty_alpha={self.penalty_alpha}"
-        if self.top_k is None:
-            yield Fault(
-                "penalty_alpha",
-                "chooses among the top_k likeliest tokens",
-                got=f"{self.penalty_alpha} and no top_k",
-                fix="Try top_k=4.",
-            )
-        yield from self._excluded(
-            "beam",
-            *BEAM_OPTIONS,
-            rule=f"is for a search, and {setting} takes one token after another",
-        )
-        yield from self._excluded(
-            *(name for name in SAMPLING_OPTIONS if name != "top_k"),
-            rule=f"shapes a draw, and {setting} draws nothing",
-        )
-        if self.num_return > 1:
-            yield Fault(
-                "num_return",
-                f"{setting} gives one text for each prompt",
-                got=self.num_return,
-                fix="Leave one of them out.",
-            )
+        if drafted and (self.beam, self.penalty_alpha) != (None, None):
+            yield Fault("draft", f"has no effect {method}", fix="Leave it out.")
 
     def vocabulary_faults(self, vocab_size: int) -> Faults:
         """Yields a fault if `end`, `start` or an id in `allowed` is not in the vocabulary."""
         vocabulary, ids = range(vocab_size), f"of the vocabulary, 0 to {vocab_size - 1}"
-        for name, value in self._set_options("end", "start"):
-            if value not in vocabulary:
+        for name in ("end", "start"):
+            if (value := getattr(self, name)) is not None and value not in vocabulary:
                 yield Fault(name, f"must be an id {ids}", got=value)
         listed = self.allowed if isinstance(self.allowed, Sequence) else ()
         if outside := [value for value in listed if value not in vocabulary]:
             yield Fault("allowed", f"must list ids {ids}", got=outside[0])
+
+
+def range_faults(values: Mapping[str, Any]) -> Faults:
+    """Yields faults: numbers out of range. values: option of `Decoding` -> its value."""
+    options = Options(**values)
+    counts = dict.fromkeys(("max_new_tokens", "num_return", "no_repeat_ngram", "beam", "ahead"), 1)
+    lowest: dict[str, Any] = {**counts, "temperature": 0, "min_p": 0, "penalty_alpha": 0}
+    yield from at_least(options, **lowest, repetition_penalty=0.001, length_penalty=-5)
+    yield from above(options, "Leave it out to draw from all tokens.", top_k=0)
+    yield from at_most(options, max_new_tokens=MOST, num_return=MOST, beam=MAX_BEAMS)
+    yield from at_most(options, min_p=1, penalty_alpha=1, repetition_penalty=1000, length_penalty=5)
+    yield from in_open_range(options, "", closed=True, top_p=(0, 1))
+    yield from in_open_range(options, "", typical_p=(0, 1))
 
 
 def _plain(value: Any) -> Any:

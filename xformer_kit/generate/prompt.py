@@ -33,7 +33,7 @@ class Prompt(NamedTuple):
         """The ids (b * copies, t) for processors; padding has the id `vocab_size`."""
         ids, real = self.tokens.ids.long(), self.tokens.real
         ids = ids if real is None else ids.where(real, vocab_size)
-        return ids if copies == 1 else ids.repeat_interleave(copies, 0)
+        return ids.repeat_interleave(copies, 0)
 
 
 class CachedModel:
@@ -128,11 +128,10 @@ def prompt_of(
             raise config_error(
                 "real", "must be True at the end of every row", fix="Pad prompts on the left."
             )
-    encoder_tokens = None if source is None else Tokens(ids=source, real=source_real)
     tokens = model.prompt(ids, real)
     if new is not None and real is not None:
         tokens = tokens.reordered(real.long().argsort(dim=-1, stable=True))
-    return Prompt(tokens, ids, encoder_tokens)
+    return Prompt(tokens, ids, None if source is None else Tokens(ids=source, real=source_real))
 
 
 def _start_ids(model: Any, source: Tensor | None, start: int | None) -> Tensor:
@@ -140,10 +139,11 @@ def _start_ids(model: Any, source: Tensor | None, start: int | None) -> Tensor:
     is no start.
     """
     if start is None:
-        missing = "a prompt, ids (batch, tokens), or start"
-        if source is not None:
-            missing = "start, the decoder's first token"
-        raise config_error("prompt", "there is none", fix=f"Give {missing}.")
+        raise config_error(
+            "prompt",
+            "there is none",
+            fix="Give a prompt, ids (batch, tokens), or start, the first token.",
+        )
     device = next(model.parameters()).device if source is None else source.device
     return torch.full((1 if source is None else len(source), 1), start, device=device)
 
@@ -173,47 +173,32 @@ def _check_stacks(model: Any, source: Tensor | None) -> None:
     """Raises ConfigError for a model that cannot generate, and for a source that is missing or that
     it cannot read.
     """
+    reason = model.stack.breaks.get("causality")
     if any(group.mask.sees_future for group in model.stack.attention_groups if not group.cross):
+        reason = "a mask sees the future"
+    if reason:
         raise config_error(
             "model",
-            "a mask sees the future, so the model does not predict the next token",
-            fix="Generate with mask=causal, or with model=decoder or model=encoder_decoder.",
-        )
-    if "causality" in model.stack.breaks:
-        raise config_error(
-            "model",
-            f"{model.stack.breaks['causality']}, so the model does not predict the next token",
+            f"{reason}, so the model does not predict the next token",
             fix="Choose another component.",
         )
-    if source is None and model.two_stacks:
+    if (source is not None) != model.two_stacks:
         raise config_error(
             "source",
-            "must be given to a model with an encoder",
-            fix="Call generate(model, source=..., start=...).",
-        )
-    if source is not None and not model.two_stacks:
-        raise config_error(
-            "source",
-            "needs an encoder, and the model has none",
-            fix="Give the source as the prompt, ids.",
+            "must be given to a model with an encoder, and only to such a model",
+            fix="Call generate(model, source=..., start=...), or give the source as the prompt.",
         )
 
 
 def _check_used(ids: Any, real: Any, source: Any, source_real: Any, start: int | None) -> None:
     """Raises ConfigError for arguments that would have no effect."""
-    for name, field, of, found in (
-        ("source_real", source_real, "source", source),
-        ("real", real, "ids", ids),
+    for name, value, used in (
+        ("source_real", source_real, source is not None),
+        ("real", real, ids is not None),
+        ("start", start, ids is None),
     ):
-        if field is not None and found is None:
-            rule = f"marks the padding of {of}, and there is none"
-            raise config_error(name, rule, fix="Leave it out.")
-    if ids is not None and start is not None:
-        raise config_error(
-            "start",
-            "is the first token where there are no ids, and they are given",
-            fix="Leave one of them out.",
-        )
+        if value is not None and not used:
+            raise config_error(name, "has no effect with these inputs", fix="Leave it out.")
 
 
 def _check_vocabulary(name: str, ids: Any, real: Any, vocab_size: int) -> Tensor:
@@ -227,8 +212,9 @@ def _check_vocabulary(name: str, ids: Any, real: Any, vocab_size: int) -> Tensor
         wrong = least if least < 0 else largest
         raise config_error(name, f"must be ids of the vocabulary, 0 to {vocab_size - 1}", got=wrong)
     if real is not None and real.shape != ids.shape:
-        rule = f"must have a value for each token, {tuple(ids.shape)}"
-        raise config_error(field, rule, got=tuple(real.shape))
+        raise config_error(
+            field, f"must have a value for each token, {tuple(ids.shape)}", got=tuple(real.shape)
+        )
     return ids
 
 

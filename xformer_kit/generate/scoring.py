@@ -76,11 +76,8 @@ def _prepend_start(
             "must be True at the beginning of every row with start",
             fix="Pad texts on the right.",
         )
-    ids = F.pad(ids, (1, 0), value=start)
-    real, prefix = (
-        None if field is None else F.pad(field, (1, 0), value=True) for field in (real, prefix)
-    )
-    return ids, real, prefix
+    pad = lambda mask: None if mask is None else F.pad(mask, (1, 0), value=True)
+    return F.pad(ids, (1, 0), value=start), pad(real), pad(prefix)
 
 
 def _log_probability(head: Any, hidden: Tensor, ids: Tensor, vocab_size: int) -> Tensor:

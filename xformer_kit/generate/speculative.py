@@ -95,21 +95,21 @@ class SpeculativeDecoder:
         ids, all_probs, uncached = self.uncached[:, :0], [], self.uncached
         for _ in range(count):
             logits = self.draft.head(self.draft.hidden(Tokens(ids=uncached))[:, -1:])
-            all_probs.append(self._probs(logits, ids, only_last=True)[:, 0])
+            all_probs.append(self._probs(logits, ids)[:, 0])
             uncached = sample(all_probs[-1], self.sampler.draws)[:, None]
             ids = torch.cat([ids, uncached], 1)
         none = torch.zeros(rows, 0, vocab, device=ids.device)
         return Proposal(ids, torch.stack(all_probs, 1) if all_probs else none)
 
-    def _probs(self, logits: Tensor, ids: Tensor, only_last: bool = False) -> Tensor:
-        """The distributions (b, n, vocab) of logits (b, n, vocab): after the first 0, 1, ... of
-        `ids`, or only after all of them.
+    def _probs(self, logits: Tensor, ids: Tensor) -> Tensor:
+        """The distributions (b, n, vocab) of logits (b, n, vocab), the last of them after all of
+        `ids`, and each other one after an id less.
         """
         process, text = self.sampler.process, self.sampler.text
         if text is None:  # no processor depends on the text
             scores = process(logits.flatten(0, 1), None).view_as(logits)
         else:
-            ends = [ids.shape[1]] if only_last else range(logits.shape[1])
+            ends = range(ids.shape[1] + 1)[-logits.shape[1] :]
             texts = [torch.cat([text, ids[:, :n]], 1) for n in ends]
             scores = torch.stack([process(logits[:, j], past) for j, past in enumerate(texts)], 1)
         if self.sampler.decoding.greedy:
@@ -163,16 +163,11 @@ def _uniform(like: Tensor, draws: Draws) -> Tensor:
 
 def check_draft(model: Any, draft: Any) -> None:
     """Raises ConfigError for a draft with another vocabulary or other stacks than the model."""
-    if draft.vocab_size != model.vocab_size or draft.source_vocab_size != model.source_vocab_size:
-        raise config_error(
-            "draft",
-            "must have the model's vocabulary",
-            got=f"{draft.vocab_size} tokens and {model.vocab_size}",
-        )
-    if draft.names != model.names:
-        draft_stacks, model_stacks = " and ".join(draft.names), " and ".join(model.names)
-        raise config_error(
-            "draft",
-            "must have the model's stacks",
-            got=f"{draft_stacks}, and the model has {model_stacks}",
-        )
+    for name in ("vocab_size", "source_vocab_size", "names"):
+        ours, theirs = getattr(model, name), getattr(draft, name)
+        if ours != theirs:
+            raise config_error(
+                "draft",
+                "must have the model's vocabulary and stacks",
+                got=f"{theirs}, and the model has {ours}",
+            )

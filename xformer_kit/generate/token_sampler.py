@@ -27,15 +27,14 @@ class TokenSampler:
         device = prompt.tokens.ids.device
         self.draws = generators(decoding, rows, device)
         prompt_rows = [row for row in range(prompt.rows) for _ in range(decoding.num_return)]
-        self.constraints = constraints(decoding, prompt.length, prompt_rows)
-        self.processors: list[Processor] = self.constraints + warpers(decoding)
+        of_text = constraints(decoding, prompt.length, prompt_rows)
+        self.processors: list[Processor] = of_text + warpers(decoding)
         self.text: Tensor | None = (
-            prompt.text(model.vocab_size, decoding.num_return) if self.constraints else None
+            prompt.text(model.vocab_size, decoding.num_return) if of_text else None
         )
-        ends = decoding.end is not None or decoding.stops
         self.stop_criteria = (
             StopCriteria(decoding, rows, device, getattr(model, "tokenizer", None))
-            if ends
+            if decoding.end is not None or decoding.stops
             else None
         )
 

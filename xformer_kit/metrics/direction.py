@@ -43,9 +43,16 @@ def metric_option_faults(options: Options, name: str, node: str) -> Faults:
     """
     metric = getattr(options, name)
     if metric != TRAIN_LOSS and (not metric.startswith(VAL) or metric.endswith("/")):
-        rule = f"must be a metric of the validation, {VAL}..., or {TRAIN_LOSS}"
-        yield Fault(name, rule, repr(metric), f"Try {our_metric(metric)}.")
+        yield Fault(
+            name,
+            f"must be a metric of the validation, {VAL}..., or {TRAIN_LOSS}",
+            repr(metric),
+            f"Try {our_metric(metric)}.",
+        )
     elif options.mode is None and direction(metric) is None:
-        rule = f"it is not known whether a low or a high '{metric}' is better"
         fix = f"If it is meant, set {node}.mode=min or {node}.mode=max."
-        yield Fault(name, rule, fix=similar_metric(metric) + fix)
+        yield Fault(
+            name,
+            f"it is not known whether a low or a high '{metric}' is better",
+            fix=similar_metric(metric) + fix,
+        )

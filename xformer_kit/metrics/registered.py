@@ -17,6 +17,7 @@ from xformer_kit.registry import Registry, at_least
 METRICS = Registry("metric", caller_arguments=("classes",), group="metrics", several=True)
 
 
+@dataclass(frozen=True)
 class BuiltInMetric:
     """Base of the options of built-in metrics, which tasks/modules/configured_metrics.py creates.
 
@@ -29,7 +30,6 @@ class BuiltInMetric:
 
 
 @METRICS.register("accuracy", also_called=("top1", "acc"))
-@dataclass(frozen=True)
 class Accuracy(BuiltInMetric):
     """Fraction of the targets that have the largest logit."""
 
@@ -64,7 +64,6 @@ class CalibrationError(BuiltInMetric):
 
 
 @METRICS.register("f1", also_called=("f_score", "f1_score"))
-@dataclass(frozen=True)
 class F1(BuiltInMetric):
     """2 precision recall / (precision + recall): of the second class if there are two, as GLUE has
     it, else the mean over classes.
@@ -74,7 +73,6 @@ class F1(BuiltInMetric):
 
 
 @METRICS.register("matthews", also_called=("mcc", "matthews_correlation"))
-@dataclass(frozen=True)
 class Matthews(BuiltInMetric):
     """Correlation of predicted and true classes (Matthews, 1975; CoLA in GLUE)."""
 
@@ -82,7 +80,6 @@ class Matthews(BuiltInMetric):
 
 
 @METRICS.register("pearson", also_called=("pearson_correlation",))
-@dataclass(frozen=True)
 class Pearson(BuiltInMetric):
     """Correlation of predicted and true numbers (STS-B in GLUE)."""
 
@@ -90,7 +87,6 @@ class Pearson(BuiltInMetric):
 
 
 @METRICS.register("spearman", also_called=("spearman_correlation",))
-@dataclass(frozen=True)
 class Spearman(BuiltInMetric):
     """Correlation of the ranks of predicted and true numbers. Keeps two numbers per target."""
 
@@ -98,7 +94,6 @@ class Spearman(BuiltInMetric):
 
 
 @METRICS.register("word_error_rate", also_called=("wer",))
-@dataclass(frozen=True)
 class WordErrorRate(BuiltInMetric):
     """Word edits (insertions, deletions, substitutions) from answers to targets, per word of the
     targets.
@@ -108,7 +103,6 @@ class WordErrorRate(BuiltInMetric):
 
 
 @METRICS.register("character_error_rate", also_called=("cer",))
-@dataclass(frozen=True)
 class CharacterErrorRate(BuiltInMetric):
     """Character edits from answers to targets, per character of the targets."""
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -122,14 +122,10 @@ def _random_partition(total: int, count: int, draw: torch.Generator) -> np.ndarr
 
 def replace_spans(text: np.ndarray, ranges: list[tuple[int, int]], sentinels: list[int]) -> Pair:
     """Returns the source, with a sentinel per span, and the target: each sentinel and its span."""
-    source: list[Any] = []
-    target: list[Any] = []
-    last = 0  # the end of the previous span
-    for (start, end), sentinel in zip(ranges, sentinels, strict=False):
-        source += [text[last:start], [sentinel]]
-        target += [[sentinel], text[start:end]]
-        last = end
-    return np.concatenate([*source, text[last:]]), np.concatenate(target)
+    pieces = np.split(text, np.ravel(ranges))  # text, span, text, span, ..., text
+    used = sentinels[: len(ranges)]
+    pairs = zip(([sentinel] for sentinel in used), pieces[1::2], strict=True)
+    return join_pieces(pieces[::2], used), np.concatenate([*chain.from_iterable(pairs)])
 
 
 @OBJECTIVES.register("denoising", also_called=("span_corruption",), similar=("t5", "span_masking"))

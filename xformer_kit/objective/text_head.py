@@ -87,14 +87,6 @@ class TextHead(Objective):
         """
         raise NotImplementedError
 
-    def label_text(self, ids: np.ndarray) -> str:
-        """Returns the text of a label. Raises ConfigError for one with an unknown token."""
-        text = str(self.tokenizer.decode(ids)).strip()
-        if self.tokenizer.count_unknown(ids):
-            rule = "has no token for a label of the data, or for a part of it"
-            raise config_error("tokenizer", rule, f"'{text}'", "Use tokenizer=bpe.")
-        return text
-
     def check_examples(self, examples: Iterable[Example]) -> None:
         targets = (example["target"] for example in examples)
         for ids in {target.tobytes(): target for target in targets}.values():
@@ -125,11 +117,9 @@ def pool(hidden: Tensor, real: Tensor | None, how: str) -> Tensor:
     if how == "mean":
         weight = real[..., None].to(hidden.dtype)
         return (hidden * weight).sum(1) / weight.sum(1)
-    slots = torch.arange(real.shape[1], device=real.device)
-    if how == "first":
-        at = torch.where(real, slots, real.shape[1]).amin(1)
-    else:
-        at = torch.where(real, slots, -1).amax(1)
+    at = real.long().argmax(1)
+    if how == "last":
+        at = real.shape[1] - 1 - real.flip(1).long().argmax(1)
     return hidden[torch.arange(len(hidden), device=hidden.device), at]
 
 
@@ -157,8 +147,9 @@ class Classification(TextHead):
         yield from in_range(options, label_smoothing=(0, 1))
         names = [str(name) for name in options.classes]
         if len(names) < 2 or len({*names}) < len(names):
-            rule = "must name two classes or more, each once"
-            yield Fault("classes", rule, options.classes, "Try [0,1].")
+            yield Fault(
+                "classes", "must name two classes or more, each once", options.classes, "Try [0,1]."
+            )
 
     @cached_property
     def _of_tokens(self) -> dict[tuple[int, ...], int]:
@@ -170,13 +161,17 @@ class Classification(TextHead):
             ids = tuple(self.tokenizer.encode(name).tolist())
             if index != found.setdefault(ids, index):
                 both = f"'{self.names[found[ids]]}' and '{name}'"
-                rule = "must tell the names of the classes apart"
-                raise config_error("tokenizer", rule, both, "Use tokenizer=bpe.")
+                raise config_error(
+                    "tokenizer",
+                    "must tell the names of the classes apart",
+                    both,
+                    "Use tokenizer=bpe.",
+                )
         return found
 
     def label(self, ids: np.ndarray) -> int:
         if (index := self._of_tokens.get(tuple(ids.tolist()))) is None:
-            text = self.label_text(ids)
+            text = str(self.tokenizer.decode(ids)).strip()
             raise config_error(
                 "task.classes",
                 f"no class is called '{text}', which is a label of the data",
@@ -211,14 +206,18 @@ class Regression(TextHead):
 
     def label(self, ids: np.ndarray) -> int:
         """The bits of the number as fp32, since labels of a batch are whole numbers."""
-        text = "".join(self.label_text(ids).split())  # WordPiece decodes 2.5 as 2. 5
+        text = "".join(self.tokenizer.decode(ids).split())  # WordPiece decodes 2.5 as 2. 5
         try:
             number = float(text)
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            rule = "regression learns from numbers, and a label of the data is none"
-            raise config_error("task", rule, f"'{text}'", "Mend it, or use task=classification.")
+            raise config_error(
+                "task",
+                "regression learns from numbers, and a label of the data is none",
+                f"'{text}'",
+                "Mend it, or use task=classification.",
+            )
         return int(np.float32(number).view(np.int32))
 
     def predicted_labels(self, outputs: Tensor) -> list[tuple[str, float | None]]:

@@ -22,13 +22,12 @@ PLAIN = re.compile(r"[\w./+-][\w./:+-]*", re.ASCII)  # needs no quotes in Hydra'
 
 def program(directory: str | Path = "") -> str:
     """Returns the command that trains: `python train.py` in the root directory of a checkout, where
-    that file is, and `xformer train` in any other `directory`; there with the path of train.py if
-    the checkout is not installed.
+    that file is, and `xformer train` in any other `directory`.
     """
-    script = CHECKOUT / "train.py"
-    if script.is_file() and os.path.realpath(directory) == str(CHECKOUT):
-        return "python train.py"
-    return "xformer train" if _is_installed() else f"python {for_shell(str(script))}"
+    in_checkout = os.path.realpath(directory) == str(CHECKOUT)
+    return (
+        "python train.py" if in_checkout and (CHECKOUT / "train.py").is_file() else "xformer train"
+    )
 
 
 def train(*words: str, components: Iterable[str | Path] = (), directory: str | Path = "") -> str:
@@ -46,9 +45,7 @@ def resume(run: str | Path, components: Iterable[str | Path] = ()) -> str:
 
 
 def xformer(command: str, *words: str | Path, components: Iterable[str | Path] = ()) -> str:
-    """Returns `xformer COMMAND WORD ... --components FILE`; if the checkout is not installed, with
-    the module instead of `xformer`.
-    """
+    """Returns `xformer COMMAND WORD ... --components FILE`; see `_xformer`."""
     files = [word for file in components for word in ("--components", _short_path(file))]
     return " ".join([_xformer(), *map(for_shell, (command, *map(str, words), *files))])
 
@@ -101,15 +98,9 @@ def for_shell(word: str) -> str:
     return f'"{word}"' if "'" in word and not set('"$`!\\') & set(word) else shlex.quote(word)
 
 
-def _is_installed() -> bool:
-    """Whether the command `xformer` exists, also in a virtual environment that is not active."""
-    return bool(shutil.which("xformer")) or Path(sys.executable).with_name("xformer").is_file()
-
-
 def _xformer() -> str:
-    """Returns the program of the commands that do not train."""
-    if _is_installed():
-        return "xformer"
-    if Path.cwd().resolve() == CHECKOUT:
-        return "python -m tasks.cli"
-    return f"PYTHONPATH={for_shell(str(CHECKOUT))} python -m tasks.cli"
+    """Returns the program of the commands that do not train: `xformer`, also of a virtual
+    environment that is not active, or its module in a checkout that is not installed.
+    """
+    installed = shutil.which("xformer") or Path(sys.executable).with_name("xformer").is_file()
+    return "xformer" if installed else "python -m tasks.cli"

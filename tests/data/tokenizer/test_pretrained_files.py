@@ -34,8 +34,8 @@ def test_content_depends_on_the_text_of_the_file_and_not_on_its_path(tokenizer_f
 def test_a_directory_without_the_file_is_refused(tmp_path):
     (tmp_path / "vocab.txt").touch()
     sentence = (
-        f"tokenizer.path: must hold a tokenizer.json; '{tmp_path}' holds vocab.txt. Save it there,"
-        " e.g. with transformers' AutoTokenizer.from_pretrained(...).save_pretrained(...)."
+        f"tokenizer.path: must hold a tokenizer.json; got '{tmp_path}'. Save it there,"
+        " e.g. with AutoTokenizer.from_pretrained(...).save_pretrained(...)."
     )
     assert messages(
         TOKENIZERS.faults({"name": "pretrained", "path": str(tmp_path)}, "tokenizer", Context())
@@ -51,7 +51,7 @@ def test_a_missing_file_is_refused(path):
         TOKENIZERS.faults({"name": "pretrained", "path": path}, "tokenizer", Context())
     ) == [
         "tokenizer.path: must be a tokenizer.json, a directory that holds one, or a name on the"
-        f" hub; '{path}' is not there."
+        f" hub; got '{path}', which is not there."
     ]
 
 

@@ -15,8 +15,6 @@ CHAR = {"tokenizer": "char", "state": {"alphabet": "ab"}}
 WORD = {"words": ["a"], "unknown": "token"}
 FOREIGN = [
     (CHAR | {"foo": 1}, "(it has the keys tokenizer, state, foo)"),
-    (CHAR | {"state": {"alphabet": "ab", "x": 1}}, "(its state has the unknown key x)"),
-    ({"tokenizer": "word", "state": WORD | {"a.b": 2}}, "(its state has the unknown key a.b)"),
     (
         {"tokenizer": "byte", "state": {"foo": 1}},
         "(Byte.__init__() got an unexpected keyword argument 'foo')",

@@ -94,7 +94,7 @@ def test_too_few_words():
     assert messages(
         TOKENIZERS.faults({"name": "word", "vocab_size": 1, "min_count": 0}, "tokenizer", Context())
     ) == [
-        "tokenizer.vocab_size: must be at least 2, `<unk>` and a word; got 1. null is all words.",
+        "tokenizer.vocab_size: must be at least 2 tokens, `<unk>` and a word; got 1.",
         "tokenizer.min_count: must be at least 1 time; got 0.",
     ]
     assert not list(Word.check(Options(vocab_size=None, min_count=1), Context()))

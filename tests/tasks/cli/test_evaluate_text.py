@@ -153,7 +153,7 @@ def test_faults_of_a_text_are_one_sentence(capsys, finished, tmp_path):
 
     for name, expected in {
         "missing": "--input: no file or directory has this name; got 'missing'.",
-        "empty": "--input: must lead to text; got 'empty', but the file is empty.",
+        "empty": "--input: must lead to files that are not empty; got 'empty'.",
         "bad": "--input: must be utf-8 text; got 'bad' with byte 0xFF at position 1.",
         "one": "--input: must have at least 2 tokens, since the first is not predicted; got 1.",
         "rows.jsonl": "--field: no field is called 'text' in line 1 of 'rows.jsonl'. It has: body.",

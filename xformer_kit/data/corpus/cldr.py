@@ -18,7 +18,7 @@ from xformer_kit.data.corpus.base import (
 )
 from xformer_kit.data.order import mix64
 from xformer_kit.data.random_stream import RandomStream
-from xformer_kit.registry import Fault, at_least
+from xformer_kit.registry import at_least, at_most, not_empty
 from xformer_kit.registry.messages import in_open_range
 
 Format = Literal["full", "long", "medium", "short"]
@@ -74,16 +74,9 @@ class Dates(_Babel):
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        yield from at_least(options, first=1, pairs=1, examples=1)
-        if options.last > 9999 or options.last < options.first:
-            yield Fault(
-                "last",
-                f"must be a year from first={options.first} to 9999",
-                got=options.last,
-                fix="Try 2099.",
-            )
-        if not options.formats:
-            yield Fault("formats", "must name at least one", got="none", fix="Try [long].")
+        yield from at_least(options, first=1, last=options.first, pairs=1, examples=1)
+        yield from at_most(options, last=9999)
+        yield from not_empty(options, formats="Try [long].")
         yield from in_open_range(options, "Try 0.1.", held_out=(0, 1))
 
     def size(self) -> int:
@@ -139,8 +132,7 @@ class Names(_Babel):
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        if not options.kinds:
-            yield Fault("kinds", "must name at least one", got="none", fix="Try [territories].")
+        yield from not_empty(options, kinds="Try [territories].")
         yield from in_open_range(options, "Try 0.05.", held_out=(0, 0.5))
 
     def size(self) -> int:

@@ -1,6 +1,5 @@
 """The corpus COGS: English sentences and their logical forms."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,11 +39,10 @@ class Cogs(PairCorpus):
     def check(cls, options, context):
         for split in FILES:
             try:
-                next(_rows(_file(options.path, "path", split), "path", files.HEAD_BYTES))
+                next(_pairs(_file(options.path, "path", split), "path", files.HEAD_BYTES), None)
             except ConfigError as error:
                 yield from error.faults
-                if not user_path(options.path).is_dir():
-                    return
+                return
 
     def stamp(self) -> list[Any]:
         return [*super().stamp(), files.stamp(self.files.values())]
@@ -53,55 +51,33 @@ class Cogs(PairCorpus):
         return files.size(self.files.values())
 
     def pairs(self, split: str) -> TextPairs:
-        for sentence, form, _ in _rows(self.files[split], self.option_path("path")):
-            yield sentence, form
-
-    def kinds(self, split: str) -> list[str]:
-        """Returns the kind of each pair: in_distribution, primitive, or the case of the
-        generalization set.
-        """
-        return [kind for _, _, kind in _rows(self.files[split], self.option_path("path"))]
+        return _pairs(self.files[split], self.option_path("path"))
 
 
 def _file(path: str, config_path: str, split: str) -> Path:
     """Returns the file of a split. Raises ConfigError, at `config_path`, if there is none."""
-    folder = user_path(path)
-    if not folder.is_dir():
-        raise config_error(
-            config_path,
-            "must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv",
-            f"'{path}', which is no directory",
-            f"Get them from {DOWNLOAD}.",
-        )
     names = [f"{name}.tsv{suffix}" for name in FILES[split] for suffix in ("", ".gz")]
-    existing = [folder / name for name in names if (folder / name).is_file()]
+    existing = [*filter(Path.is_file, (user_path(path) / name for name in names))]
     if not existing:
-        present = ", ".join(sorted(file.name for file in folder.iterdir())[:4])
         raise config_error(
             config_path,
-            f"must hold {' or '.join(names)}",
-            f"'{path}' with {present or 'nothing'}",
+            f"must be a directory with COGS' {' or '.join(names)}",
+            f"'{path}'",
             f"Get it from {DOWNLOAD}.",
         )
     return existing[0]
 
 
-def _rows(file: Path, config_path: str, max_bytes: int | None = None) -> Iterator[list[str]]:
-    """Yields the three fields of each line. Raises ConfigError for the first line with more or
-    fewer.
+def _pairs(file: Path, config_path: str, max_bytes: int | None = None) -> TextPairs:
+    """Yields the sentence and the logical form of each line. Raises ConfigError for the first line
+    with more or fewer than three fields.
     """
-    number = 0
     for number, line in enumerate(files.lines(file, config_path, max_bytes), 1):
         fields = line.split("\t")
         if len(fields) != 3:
             raise config_error(
                 config_path,
-                "each line must hold a sentence, its logical form and its kind, with tabs between"
-                " them",
+                "each line must hold a sentence, its logical form and its kind, between tabs",
                 f"{len(fields)} in '{file}', line {number:,}",
             )
-        yield fields
-    if not number:
-        raise config_error(
-            config_path, "must hold pairs", f"'{file}', which is empty", "Get the file again."
-        )
+        yield fields[0], fields[1]

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import PairCorpus, TextPairs, hash_fraction
-from xformer_kit.registry import Context, Fault, Options
+from xformer_kit.registry import Context, Fault, Options, in_range
+from xformer_kit.registry.messages import in_open_range
 
 DEFAULT_VALID = 0.05  # share of the sources for validation, by default
 SEPARATOR = " ||| "  # between several sources of a pair
@@ -55,21 +56,18 @@ class HashSplitCorpus(PairCorpus):
     @classmethod
     def check(cls, options, context):
         """Yields the faults of the fractions `valid` and `test`."""
-        for name, least in (("valid", "above 0"), ("test", "at least 0")):
-            share, option = getattr(options, name), cls.split_options[name][0]
-            given = getattr(options, option) is not None
-            if share and given:
+        for name in ("valid", "test"):
+            option = cls.split_options[name][0]
+            if getattr(options, option) is not None and getattr(options, name):
                 yield Fault(
                     name,
                     f"is a share of the training data, and {context.path}.{option} gives a split",
                     fix="Leave one of them out.",
                 )
-            elif not (share is None or 0 < share < 1 or (share == 0 and (name == "test" or given))):
-                yield Fault(
-                    name, f"must be {least} and below 1", f"{share}", f"Try {DEFAULT_VALID}."
-                )
-        shares = options.valid or 0, options.test or 0
-        if all(0 < share < 1 for share in shares) and sum(shares) >= 1:
+        if getattr(options, cls.split_options["valid"][0]) is None:
+            yield from in_open_range(options, f"Try {DEFAULT_VALID}.", valid=(0, 1))
+        yield from in_range(options, test=(0, 1))
+        if (options.valid or 0) + (options.test or 0) >= 1:
             yield Fault(
                 "valid",
                 f"must leave something for training, with {context.path}.test",

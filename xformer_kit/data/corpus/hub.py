@@ -21,25 +21,21 @@ DATA_SETS = {
     "openwebtext": "Skylion007/openwebtext data.text=text data.valid=0.001",
     "tinystories": "roneneldan/TinyStories data.text=text data.valid_split=validation",
     **dict.fromkeys(
-        ("wikitext", "wikitext2", "wikitext_2"),
+        ("wikitext", "wikitext2"),
         "Salesforce/wikitext data.subset=wikitext-2-raw-v1 data.text=text"
         " data.valid_split=validation",
     ),
-    **dict.fromkeys(
-        ("wikitext103", "wikitext_103"),
+    "wikitext103": (
         "Salesforce/wikitext data.subset=wikitext-103-raw-v1 data.text=text"
-        " data.valid_split=validation",
+        " data.valid_split=validation"
     ),
 }
 # Names of known text files -> where they are.
-SHAKESPEARE = (
-    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
-)
 TEXT_FILES = {
-    "shakespeare": SHAKESPEARE,
-    "tinyshakespeare": SHAKESPEARE,
-    "tiny_shakespeare": SHAKESPEARE,
-    "shakespeare_char": SHAKESPEARE,
+    **dict.fromkeys(
+        ("shakespeare", "tinyshakespeare", "tiny_shakespeare", "shakespeare_char"),
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+    ),
     "enwik8": "https://mattmahoney.net/dc/enwik8.zip (unpack it)",
     "text8": "https://mattmahoney.net/dc/text8.zip (unpack it)",
 }
@@ -90,7 +86,7 @@ class Hub(Records):
     def check(cls, options, context):
         yield from missing_package(cls, "datasets", "hub")
         yield from super().check(options, context)
-        splits = (options.train_split, options.valid_split, options.test_split)
+        splits = [options.train_split, options.valid_split, options.test_split]
         names = [name for name in splits if name is not None]
         if len(set(names)) < len(names):
             yield Fault(
@@ -99,8 +95,6 @@ class Hub(Records):
                 ", ".join(names),
                 f"Use {context.path}.valid=0.05.",
             )
-        if not options.dataset:
-            yield Fault("dataset", "must name a data set or a directory", got="''")
 
     def stamp(self) -> list[Any]:
         return [*super().stamp(), [split._fingerprint for split in self._splits.values()]]
@@ -110,14 +104,13 @@ class Hub(Records):
 
     def entries(self, split: str) -> Iterator[Entry]:
         data = self._splits[split]
-        data = data.select_columns(self.columns(data.column_names, self.dataset))
-        rows = (
-            row
+        data = data.select_columns(self.columns(data.column_names))
+        entries = (
+            dict(zip(batch, row, strict=True))
             for batch in data.iter(ENTRIES_PER_BATCH)
             for row in zip(*batch.values(), strict=True)
         )
-        for number, row in enumerate(rows, 1):
-            entry = dict(zip(data.column_names, row, strict=True))
+        for number, entry in enumerate(entries, 1):
             yield entry, f"example {number:,} of '{self.dataset}'"
 
     @cached_property

@@ -1,13 +1,12 @@
 """Several corpora as one, mixed by weight."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from xformer_kit.data.corpus.base import CORPORA, Corpus
 from xformer_kit.data.plain import Plain
-from xformer_kit.registry import Fault, above, alternatives, suggestion
+from xformer_kit.registry import Fault, above
 
 
 @CORPORA.register(
@@ -72,17 +71,30 @@ class Mixture(Corpus):
             return
         yield from above(options, "1 takes the weights as they are.", temperature=0)
         for name in options.of:
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
+            if not str(name).isidentifier():
                 yield Fault(
                     "of",
-                    "must give each corpus a name of letters, digits and _, which names its"
-                    " figures",
+                    "must give each corpus a name of letters, digits and _, for its figures",
                     got=f"{name!r}",
                     fix="Try part_1.",
                 )
         yield from _form_faults(options.of)
         if options.weights is not None:
-            yield from _weight_faults(options.of, options.weights)
+            if options.weights.keys() != options.of.keys():
+                yield Fault(
+                    "weights",
+                    "must give a weight to each corpus of data.of, and to no other",
+                    f"{', '.join(options.weights)}, and data.of has {', '.join(options.of)}",
+                    "null is by size.",
+                )
+            for name, weight in options.weights.items():
+                if weight <= 0:
+                    yield Fault(
+                        f"weights.{name}",
+                        "must be above 0",
+                        weight,
+                        "Leave the corpus out of data.of for none of it.",
+                    )
 
     def stamp(self) -> list[Any]:
         return [[name, part.stamp()] for name, part in self.of.items()]
@@ -118,39 +130,15 @@ def _form_faults(of: Plain) -> Iterator[Fault]:
     forms = {name: _form(node) for name, node in nodes.items()}
     for name, node in nodes.items():
         if node["name"] == "mixture" or forms[name] == "labelled":
-            rule = "must be a text or pairs, no mixture and no probe, which has its own words"
-            yield Fault(f"of.{name}", rule, node["name"])
-    by_form = {form: [name for name in of if forms[name] == form] for form in ("text", "pairs")}
-    if all(by_form.values()):
-        groups = (f"{form} from {' and '.join(names)}" for form, names in by_form.items())
+            yield Fault(
+                f"of.{name}",
+                "must be a text or pairs, no mixture and no probe, which has its own words",
+                node["name"],
+            )
+    if {"text", "pairs"} <= {*forms.values()}:
         yield Fault(
             "of",
             "must be texts or pairs",
-            got=", and ".join(groups),
-            fix="Leave one of the two out.",
-        )
-
-
-def _weight_faults(of: Plain, weights: Plain) -> Iterator[Fault]:
-    """Yields the faults of weights of unknown parts, of missing weights and of those up to 0."""
-    for name, weight in weights.items():
-        if name not in of:
-            yield Fault(
-                f"weights.{name}",
-                "data.of names no such corpus",
-                fix=suggestion(name, of, "It has"),
-            )
-        elif weight <= 0:
-            yield Fault(
-                f"weights.{name}",
-                "must be above 0",
-                got=weight,
-                fix="Leave the corpus out of data.of for none of it.",
-            )
-    if missing := [name for name in of if name not in weights]:
-        yield Fault(
-            "weights",
-            "must give each corpus a weight",
-            got=f"none for {alternatives(missing)}",
-            fix="null is by size.",
+            ", ".join(f"{form} from {name}" for name, form in forms.items()),
+            "Leave one of the two out.",
         )

@@ -1,6 +1,5 @@
 """Pairs in text files, such as translations: a file for each side, or columns of one file."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, TextPairs
 from xformer_kit.data.corpus.hash_split import HashSplitFiles, join_sources
-from xformer_kit.registry import ConfigError, Fault, suggestion
+from xformer_kit.registry import Fault, suggestion
 
 
 @CORPORA.register("pairs", also_called=("parallel", "bitext", "parallel_text", "moses"))
@@ -53,27 +52,18 @@ class Parallel(HashSplitFiles):
         yield from super().check(options, context)
 
     def rows(self, split: str) -> TextPairs:
-        sides = zip(
-            self.files[split], map(self.option_path, self.split_options[split]), strict=True
-        )
-        both = zip_longest(*(files.lines(file, at) for file, at in sides))
+        options = self.split_options[split]
+        paths = [self.option_path(option) for option in options]
+        both = zip_longest(*map(files.lines, self.files[split], paths))
         for number, (source, target) in enumerate(both, 1):
             if source is None or target is None:
-                raise self._unpaired_line(split, number, 0 if source is None else 1)
+                short = 0 if source is None else 1
+                raise self.config_error(
+                    options[short],
+                    f"must have a line for each of {paths[1 - short]}; it has {number - 1:,}",
+                    fix="Align the two files.",
+                )
             yield source, target
-
-    def _unpaired_line(self, split: str, number: int, short: int) -> ConfigError:
-        """Returns the error of a line `number` that the side `short` does not have."""
-        step = -1 if short else 1
-        option, longer_option = self.split_options[split][::step]
-        short_file, long_file = self.files[split][::step]
-        return self.config_error(
-            option,
-            f"must have a line for each of {self.option_path(longer_option)}; line {number:,} of"
-            f" '{long_file}' is the first without a partner, for '{short_file}' ends at line"
-            f" {number - 1:,}",
-            fix="Align the two files.",
-        )
 
 
 @CORPORA.register("tsv", also_called=("tab", "tabs"))
@@ -100,11 +90,15 @@ class TabSeparated(HashSplitFiles):
     @classmethod
     def check(cls, options, context):
         columns = options.columns
-        numbers = [column for column in columns if isinstance(column, int)]
-        of_one_kind = not numbers or (len(numbers) == len(columns) and min(numbers) >= 1)
-        if len(columns) < 2 or len(set(columns)) < len(columns) or not of_one_kind:
-            rule = "must be two or more different numbers from 1 on, or names"
-            yield Fault("columns", rule, f"{list(columns)}", "Try [1,2].")
+        are_texts = [isinstance(column, str) for column in columns]
+        known = all(are_texts) or (not any(are_texts) and min(columns, default=0) >= 1)
+        if len(columns) < 2 or len({*columns}) < len(columns) or not known:
+            yield Fault(
+                "columns",
+                "must be two or more different numbers from 1 on, or names",
+                f"{list(columns)}",
+                "Try [1,2].",
+            )
         yield from super().check(options, context)
 
     def rows(self, split: str) -> TextPairs:
@@ -113,7 +107,7 @@ class TabSeparated(HashSplitFiles):
             lines = enumerate(files.lines(file, self.option_path(option)), 1)
             if isinstance(self.columns[0], str):
                 _, names = next(lines, (1, ""))
-                indices = [*self._column_indices(file, names.split("\t"))]
+                indices = [self._index(column, names.split("\t"), file) for column in self.columns]
             else:
                 indices = [int(column) - 1 for column in self.columns]
             *sources, target = indices
@@ -132,16 +126,12 @@ class TabSeparated(HashSplitFiles):
                         f"Mend the line, or set {self.option_path('columns')}.",
                     )
 
-    def _column_indices(self, file: Path, names: list[str]) -> Iterator[int]:
-        """Yields the indices of the named columns. Raises ConfigError if the file lacks one."""
-        for column in self.columns:
-            if column not in names:
-                raise self.config_error(
-                    "columns",
-                    f"no column of '{file}' is called '{column}'",
-                    fix=f"{suggestion(column, names, 'It has')} A number from 1 also names one.",
-                )
-            if names.count(str(column)) > 1:
-                rule = f"must name one column, and '{file}' has several called '{column}'"
-                raise self.config_error("columns", rule, fix="Use numbers from 1.")
-            yield names.index(str(column))
+    def _index(self, column: int | str, names: list[str], file: Path) -> int:
+        """Returns the index of a named column. Raises ConfigError if the file lacks it."""
+        if column not in names:
+            raise self.config_error(
+                "columns",
+                f"no column of '{file}' is called '{column}'",
+                fix=f"{suggestion(column, names, 'It has')} A number from 1 also names one.",
+            )
+        return names.index(str(column))

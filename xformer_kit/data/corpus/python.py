@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, Corpus, name_hash
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import Fault
 
 MIN_REPEAT = 80  # characters; a repeated paragraph of at least this length is left out
 
@@ -36,17 +36,12 @@ class _StandardLibrary(Corpus):
     @classmethod
     def check(cls, options, context):
         if not any(Path(sysconfig.get_path("stdlib")).glob("*.py")):
-            yield cls._missing_sources()
-
-    @classmethod
-    def _missing_sources(cls) -> Fault:
-        """Returns the fault of a Python without the sources of its library."""
-        return Fault(
-            "name",
-            f"corpus '{cls.name}' needs the sources of the standard library",
-            got=f"none in '{sysconfig.get_path('stdlib')}'",
-            fix="Use data=text data.path=FILE, or a Python that has them.",
-        )
+            yield Fault(
+                "name",
+                f"corpus '{cls.name}' needs the sources of the standard library",
+                f"none in '{sysconfig.get_path('stdlib')}'",
+                "Use data=text data.path=FILE, or a Python that has them.",
+            )
 
     def stamp(self) -> list[Any]:
         modules = files.stamp(self.library / name for name in self._modules())
@@ -63,13 +58,6 @@ class _StandardLibrary(Corpus):
     @cached_property
     def _documents(self) -> dict[str, str]:
         """Name -> text."""
-        documents = self._read()
-        if {*map(_for_validation, documents)} != {False, True}:
-            raise ConfigError(self._missing_sources().at(self.config_path))
-        return documents
-
-    def _read(self) -> dict[str, str]:
-        """Returns the documents: name -> text."""
         raise NotImplementedError
 
     def _modules(self) -> list[str]:
@@ -102,8 +90,9 @@ class PyDoc(_StandardLibrary):
 
     name = "pydoc"
 
-    def _read(self) -> dict[str, str]:
-        """Returns the documents, topics before modules, so that topics keep shared paragraphs."""
+    @cached_property
+    def _documents(self) -> dict[str, str]:
+        """Name -> text; topics before modules, so that topics keep shared paragraphs."""
         documents: dict[str, str] = {}
         seen: set[str] = set()
         for name, texts in self._sources():
@@ -135,7 +124,8 @@ class StdlibCode(_StandardLibrary):
 
     name = "stdlib_code"
 
-    def _read(self) -> dict[str, str]:
+    @cached_property
+    def _documents(self) -> dict[str, str]:
         names: dict[str, str] = {}  # text -> the first module with it
         for name in self._modules():
             names.setdefault(_source(self.library / name), name)

@@ -6,7 +6,7 @@ Two fields are a pair; one field is a text. A dot selects a nested field: `trans
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,39 +57,31 @@ class Records(HashSplitCorpus):
     @classmethod
     def check(cls, options, context):
         """Yields the faults of `source`, `target` and `text`."""
-        if options.second is not None and options.text is not None:
-            fix = "Leave it null."
-            yield Fault("second", f"is of a pair, and {context.path}.text is set", fix=fix)
-        elif options.second in (options.source, options.target):
-            fix = "Name another field."
-            yield Fault("second", "is the field of the source or the target", options.second, fix)
-        if options.text is not None and (options.source, options.target) != ("source", "target"):
-            path = context.path
+        pair = [options.source, options.second, options.target]
+        if options.text is not None and pair != ["source", None, "target"]:
             yield Fault(
                 "text",
-                f"is the field of a text, and {path}.source and {path}.target are those of a pair",
+                "is the field of a text, and source, second and target are those of a pair",
                 fix="Leave one of them out.",
             )
-        elif options.source == options.target:
-            rule = f"must be another field than {context.path}.source"
-            yield Fault("target", rule, f"'{options.target}' for both")
+        elif len({*pair}) < len(pair):
+            yield Fault(
+                "target",
+                "source, second and target must be different fields",
+                ", ".join(map(str, pair)),
+            )
         yield from super().check(options, context)
 
     def entries(self, split: str) -> Iterator[Entry]:
         """Yields the entries of a given split, with at least those of `fields` that exist."""
         raise NotImplementedError
 
-    def columns(self, available: list[str], where: object) -> list[str]:
+    def columns(self, available: list[str]) -> list[str]:
         """Returns the columns of a table that hold the fields. If one is missing, all columns,
-        which a message then lists. Raises ConfigError for a field that two columns have.
+        which a message then lists.
         """
-        names = [name if name in available else name.partition(".")[0] for _, name in self.fields]
-        for (option, _), name in zip(self.fields, names, strict=True):
-            if available.count(name) > 1:
-                rule = "must name one column"
-                got = f"'{name}', which {available.count(name)} columns of '{where}' are called"
-                raise self.config_error(option, rule, got, "Give them different names.")
-        return list(dict.fromkeys(names)) if set(names) <= set(available) else available
+        names = {name if name in available else name.partition(".")[0] for _, name in self.fields}
+        return sorted(names) if names <= {*available} else available
 
     def rows(self, split: str) -> TextPairs:
         for entry, where in self.entries(split):
@@ -124,14 +116,21 @@ class Records(HashSplitCorpus):
         if option == "target" and is_number:  # a class, or a number to predict
             return str(value)
         if not isinstance(value, str):
-            got = f"{str(value)[:40]} as '{name}' in {where}"
-            rule = "must be a text" + " or a finite number" * (option == "target")
-            raise self.config_error(option, rule, got, "Name another field.")
+            raise self.config_error(
+                option,
+                "must be a text" + " or a finite number" * (option == "target"),
+                f"{str(value)[:40]} as '{name}' in {where}",
+                "Name another field.",
+            )
         try:
             value.encode()
-        except UnicodeEncodeError as error:
-            got = f"half a surrogate pair at character {error.start} of '{name}' in {where}"
-            raise self.config_error(option, "must be Unicode", got, "Leave it out.") from None
+        except UnicodeEncodeError:
+            raise self.config_error(
+                option,
+                "must be Unicode",
+                f"half a surrogate pair in '{name}' in {where}",
+                "Leave it out.",
+            ) from None
         return value
 
 
@@ -163,47 +162,33 @@ class JSONLines(RecordFiles):
 
     def entries(self, split: str) -> Iterator[Entry]:
         (option,) = self.split_options[split]
-        empty = dict.fromkeys(name for _, name in self.fields)
+        path, empty = self.option_path(option), dict.fromkeys(name for _, name in self.fields)
         for file in self.files[split]:
-            if next(files.read(file, self.option_path(option)), "").lstrip().startswith("["):
-                yield from self._array(file, option)
-                continue
-            for number, line in enumerate(files.lines(file, self.option_path(option)), 1):
-                where = f"line {number:,} of '{file}'"
-                if line.strip():
-                    yield self._object(self._parsed(line, option, where), option, where), where
-                else:
-                    yield empty, where
-
-    def _array(self, file: Path, option: str) -> Iterator[Entry]:
-        """Yields the objects of a file that is one array."""
-        text = "".join(files.read(file, self.option_path(option)))
-        for number, entry in enumerate(self._parsed(text, option, f"'{file}'"), 1):
-            where = f"object {number:,} of '{file}'"
-            yield self._object(entry, option, where), where
-
-    def _object(self, entry: Any, option: str, where: str) -> Plain:
-        if not isinstance(entry, dict):
-            got = f"{json.dumps(entry)[:40]} in {where}"
-            raise self.config_error(option, JSON_RULE, got, "Use {...}.")
-        return entry
+            unit, entries = "line", files.lines(file, path)
+            if next(files.read(file, path), "").lstrip().startswith("["):
+                text = "".join(files.read(file, path))
+                unit, entries = "object", self._parsed(text, option, f"'{file}'")
+            entry: Any
+            for number, entry in enumerate(entries, 1):
+                where = f"{unit} {number:,} of '{file}'"
+                if isinstance(entry, str):
+                    entry = self._parsed(entry, option, where) if entry.strip() else empty
+                if not isinstance(entry, dict):
+                    raise self.config_error(
+                        option, JSON_RULE, f"{json.dumps(entry)[:40]} in {where}", "Use {...}."
+                    )
+                yield entry, where
 
     def _parsed(self, text: str, option: str, where: str) -> Any:
         """Returns the value of a JSON text. Raises ConfigError if it is none."""
         try:
-            return json.loads(text, object_pairs_hook=_different_keys)
+            return json.loads(text)
         except (ValueError, RecursionError) as error:
-            rule = f"{JSON_RULE}; {where} cannot be read ({one_line(error)})"
-            raise self.config_error(option, rule, fix="Write it again.") from None
-
-
-def _different_keys(pairs: list[tuple[str, Any]]) -> Plain:
-    """Returns an object of JSON. Raises ValueError if it has a key twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [key for key, _ in pairs]
-        raise ValueError(f"the key '{max(names, key=names.count)}' is there twice")
-    return found
+            raise self.config_error(
+                option,
+                f"{JSON_RULE}; {where} cannot be read ({one_line(error)})",
+                fix="Write it again.",
+            ) from None
 
 
 @CORPORA.register("csv", also_called=("comma_separated",))
@@ -222,8 +207,12 @@ class CSV(RecordFiles):
     def check(cls, options, context):
         given = options.delimiter
         if given != "tab" and (len(given) != 1 or given in '"\r\n \0'):
-            rule = "must be one character other than a quote, a space or a line end"
-            yield Fault("delimiter", rule, f"{given!r}", "Try ',', ';' or tab.")
+            yield Fault(
+                "delimiter",
+                "must be one character other than a quote, a space or a line end",
+                f"{given!r}",
+                "Try ',', ';' or tab.",
+            )
         yield from super().check(options, context)
 
     def entries(self, split: str) -> Iterator[Entry]:
@@ -236,27 +225,30 @@ class CSV(RecordFiles):
             rows = csv.reader(lines, delimiter=delimiter, strict=True)
             try:
                 names = next(filter(None, rows), [])
-                self._check_names(names, file)
+                if 0 < len(names) < len(self.fields):
+                    raise self.config_error(
+                        "delimiter",
+                        "must be that of the file",
+                        f"{self.delimiter!r}, and {names} as the first line of '{file}'",
+                        "Try ';' or tab.",
+                    )
                 for row in rows:
                     where = f"line {rows.line_num:,} of '{file}'"
                     if row and len(row) != len(names):
-                        rule, got = f"must have {len(names)} columns", f"{len(row)} in {where}"
-                        raise self.config_error(option, rule, got, "Mend the line.")
+                        raise self.config_error(
+                            option,
+                            f"must have {len(names)} columns",
+                            f"{len(row)} in {where}",
+                            "Mend the line.",
+                        )
                     yield dict(zip(names, row, strict=True)) if row else empty, where
             except csv.Error as error:
-                rule = f"must be a table; line {rows.line_num:,} of '{file}' cannot be read"
-                fix = 'A field with a quote or a line end is in quotes, and has "" for each quote.'
-                raise self.config_error(option, f"{rule} ({one_line(error)})", fix=fix) from None
-
-    def _check_names(self, names: list[str], file: Path) -> None:
-        """Raises ConfigError for a first line with another delimiter or a name twice."""
-        self.columns(names, file)
-        others = [mark for mark in ",;\t|" if len(names) == 1 and mark in names[0]]
-        if others:
-            mark = others[0].replace("\t", "tab")
-            got = f"{self.delimiter!r}, and '{names[0][:40]}' is the first line of '{file}'"
-            fix = f"Try {self.option_path('delimiter')}='{mark}'."
-            raise self.config_error("delimiter", "must be that of the file", got, fix)
+                raise self.config_error(
+                    option,
+                    "must be a table",
+                    f"line {rows.line_num:,} of '{file}' ({one_line(error)})",
+                    'A field with a quote or a line end is in quotes, and has "" for each quote.',
+                ) from None
 
 
 @CORPORA.register("parquet", similar=("arrow", "pyarrow"))
@@ -282,15 +274,9 @@ class Parquet(RecordFiles):
             yield from error.faults
 
     def entries(self, split: str) -> Iterator[Entry]:
-        number = 0
-
-        def position() -> str:
-            return f" after row {number:,}"
-
         for file in self.files[split]:
-            number = 0
-            with _table(file, self.option_path(*self.split_options[split]), position) as table:
-                columns = self.columns(table.schema_arrow.names, file)
+            with _table(file, self.option_path(*self.split_options[split])) as table:
+                columns = self.columns(table.schema_arrow.names)
                 batches = table.iter_batches(ENTRIES_PER_BATCH, columns=columns)
                 rows = (row for batch in batches for row in batch.to_pylist())
                 for number, row in enumerate(rows, 1):
@@ -298,10 +284,8 @@ class Parquet(RecordFiles):
 
 
 @contextmanager
-def _table(file: Path, config_path: str, position: Callable[[], str] = str) -> Iterator[Any]:
-    """Opens a parquet file. Raises ConfigError if it cannot be read. position: returns the position
-    of the error, for the message.
-    """
+def _table(file: Path, config_path: str) -> Iterator[Any]:
+    """Opens a parquet file. Raises ConfigError if it cannot be read."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
@@ -312,6 +296,6 @@ def _table(file: Path, config_path: str, position: Callable[[], str] = str) -> I
         raise config_error(
             config_path,
             "must be a whole parquet file",
-            f"'{file}'{position()} ({one_line(error, 120)})",
+            f"'{file}' ({one_line(error, 120)})",
             "Write it again.",
         ) from None

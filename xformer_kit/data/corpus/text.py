@@ -1,10 +1,10 @@
 """The corpus of text files."""
 
 import hashlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,6 @@ class Text(Corpus):
     path: str
     valid: float = 0.1  # fraction of the characters, from the end
 
-    def __post_init__(self) -> None:
-        self._characters: int | None = None
-
     @cached_property
     def files(self) -> list[Path]:
         return files.find(self.path, self.option_path("path"))
@@ -53,8 +50,6 @@ class Text(Corpus):
         return files.size(self.files)
 
     def texts(self, split: str) -> Iterator[str]:
-        if self._characters is None:
-            self._characters = sum(map(len, self._full_text()))
         remaining = int(self._characters * (1 - self.valid))  # characters of the training split
         for text in self._full_text():
             if split == "train" and not remaining:
@@ -69,23 +64,27 @@ class Text(Corpus):
 
         A file that is cut is in both splits, and is not counted as a copy of itself.
         """
-        groups = files.duplicates(self.files)
-        if not groups:
+        if len(self.files) == 1:
             return {}
-        ends = list(accumulate(sum(map(len, files.read(file))) for file in self.files))
-        cut = int(ends[-1] * (1 - self.valid))
-        valid = {file for file, end in zip(self.files, ends, strict=True) if end > cut}
-        starts = zip(self.files, [0, *ends], strict=False)
-        training = {file for file, start in starts if start < cut}
-        count = sum(
-            bool({*group} & training - {file}) for group in groups for file in valid & {*group}
-        )
-        return {"valid": [count, len(valid), "files"]} if count else {}
+        contents: list[bytes] = []
+        ends: list[int] = []
+        count = 0  # characters
+        for file in self.files:
+            digest = hashlib.sha256()
+            for text in files.read(file):
+                digest.update(text.encode())
+                count += len(text)
+            contents.append(digest.digest())
+            ends.append(count)
+        cut = int(count * (1 - self.valid))
+        first, last = bisect_right(ends, cut), bisect_left(ends, cut)  # of valid, of training
+        copied = [contents[i] in contents[: min(i, last + 1)] for i in range(first, len(ends))]
+        return {"valid": [sum(copied), len(copied), "files"]} if any(copied) else {}
 
     def _full_text(self) -> Iterator[str]:
-        """Yields all files as one text, and counts its characters."""
-        count = 0
-        for text in files.joined(self.files, self.option_path("path")):
-            count += len(text)
-            yield text
-        self._characters = count
+        """Yields all files as one text."""
+        return files.joined(self.files, self.option_path("path"))
+
+    @cached_property
+    def _characters(self) -> int:
+        return sum(map(len, self._full_text()))

@@ -11,11 +11,10 @@ import numpy as np
 
 from xformer_kit.data.batch import Example
 from xformer_kit.data.cache import MemoryMapped, append_file, memory_map
-from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer import Tokenizer
 from xformer_kit.data.tokenizer.encoding import Encoding
 from xformer_kit.data.tokenizer.texts import batches
-from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry import config_error
 
 SIDES = ("source", "target")
 PAIRS_PER_BATCH = 1024  # pairs that are tokenized at once
@@ -55,20 +54,15 @@ class Ragged(MemoryMapped):
         """Tokens of each sequence, (count,) int32."""
         return np.diff(self.offsets).astype(np.int32)
 
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, i: int) -> np.ndarray:
-        return self.ids[self.offsets[i] : self.offsets[i + 1]]
-
 
 def write_pairs(
     folder: Path, split: str, source: Tokenizer, target: Tokenizer, pairs: Iterable[tuple[str, str]]
-) -> Plain:
+) -> dict[str, Any]:
     """Writes the ids of a split's pairs, without pairs that have an empty side.
 
     Returns {"source": the arguments of Ragged, "target": the same, "empty": number of pairs that
-    are left out, "dropped": characters that are dropped}.
+    are left out, "dropped": characters that are dropped, "unknown": side -> number of tokens for
+    unknown text}.
     """
     empty = 0
     with ExitStack() as stack:
@@ -87,8 +81,13 @@ def write_pairs(
             empty += len(batch) - len(kept)
             for writer, encodings in zip(writers, zip(*kept, strict=True), strict=False):
                 writer.add(encodings)
-    written = {side: writer.written for side, writer in zip(SIDES, writers, strict=True)}
-    return {**written, "empty": empty, "dropped": sum(writer.dropped for writer in writers)}
+    by_side = dict(zip(SIDES, writers, strict=True))
+    return {
+        **{side: writer.written for side, writer in by_side.items()},
+        "empty": empty,
+        "dropped": sum(writer.dropped for writer in writers),
+        "unknown": {side: writer.unknown for side, writer in by_side.items()},
+    }
 
 
 class _Writer:
@@ -98,7 +97,7 @@ class _Writer:
         self.tokenizer = tokenizer
         self.written: dict[str, Any] = {"dtype": tokenizer.dtype.str}
         self.written |= {"count": 0, "tokens": 0, "bytes": 0}
-        self.dropped = 0
+        self.dropped = self.unknown = 0
         self.append_ids, self.append_offsets, self.append_sizes = (
             stack.enter_context(append_file(Path(f"{path}{end}")))
             for end in (".bin", ".offsets", ".sizes")
@@ -109,13 +108,15 @@ class _Writer:
         """Appends texts, at least one."""
         ids, sizes, counts, dropped = zip(*encodings, strict=True)
         ends = self.written["tokens"] + np.cumsum([len(sequence) for sequence in ids], dtype="<i8")
-        self.append_ids(np.concatenate(ids).astype(self.written["dtype"], copy=False))
+        all_ids = np.concatenate(ids)
+        self.append_ids(all_ids.astype(self.written["dtype"], copy=False))
         self.append_offsets(ends)
         self.append_sizes(np.concatenate(sizes).astype("<u4"))
         self.written["count"] += len(ids)
         self.written["tokens"] = int(ends[-1])
         self.written["bytes"] += sum(counts)
         self.dropped += sum(dropped)
+        self.unknown += self.tokenizer.count_unknown(all_ids)
 
 
 @dataclass(eq=False)
@@ -135,7 +136,6 @@ class Pairs:
     split: str
     seq_len: int
     too_long: str
-    tokenizer: Any
     one_stream: bool
     empty: int = 0  # pairs that were left out when the files were written
     config_path: str = "data"  # config path of the corpus
@@ -147,7 +147,13 @@ class Pairs:
         count = int(long.sum())
         self.kept: np.ndarray | None = None  # indices of the pairs that are kept; None: all
         if count and self.too_long == "error":
-            raise self._too_long_error(lengths, sizes)
+            raise config_error(
+                "data.seq_len",
+                "must hold every pair, special tokens included",
+                got=f"{self.seq_len}, and pair {int(long.argmax()) + 1:,} of {self.split} has"
+                f" {sizes[long][0]:,} tokens; {count:,} are longer",
+                fix=f"Try {sizes.max():,}, or data.too_long=drop or truncate.",
+            )
         if count and self.too_long == "drop":
             self.kept = np.flatnonzero(~long)
             lengths = lengths[self.kept]
@@ -158,33 +164,18 @@ class Pairs:
                 self.config_path,
                 f"the split {self.split} must hold a pair",
                 "none",
-                f"Give more pairs, or a larger share of them ({self.config_path}.{self.split});"
-                " equal sources go to the same split.",
+                "Give more pairs, or a larger share of them; equal sources go to the same split.",
             )
         if not len(lengths) or (lengths <= NUM_SPECIAL).any():
             raise config_error(
                 "data.seq_len",
                 "must hold a pair, special tokens included",
-                f"{self.seq_len}, and {count:,} of the {len(long):,} pairs of {self.split} are"
-                " longer",
+                f"{self.seq_len}, and {count:,} pairs of {self.split} are longer",
                 "Raise it.",
             )
         reason = "too_long" if self.too_long == "drop" else "truncated"
         self._uncut = not count
         self.dropped = {k: n for k, n in (("empty", self.empty), (reason, count)) if n}
-
-    def _too_long_error(self, lengths: np.ndarray, sizes: np.ndarray) -> ConfigError:
-        """Returns the error of the first pair that is too long."""
-        long = sizes > self.seq_len
-        i = int(long.argmax())
-        start = self.tokenizer.decode(self.sides[1][i][:12].tolist())
-        return config_error(
-            "data.seq_len",
-            "must hold every pair, special tokens included",
-            got=f"{self.seq_len}, and pair {i + 1:,} of {self.split} (target {start!r}...) has"
-            f" {sizes[i]:,} tokens; {long.sum():,} are longer",
-            fix=f"Try {sizes.max():,}, or data.too_long=drop or truncate.",
-        )
 
     @cached_property
     def bytes_per_token(self) -> float:

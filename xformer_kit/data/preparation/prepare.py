@@ -8,15 +8,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from xformer_kit.data import cache
 from xformer_kit.data.corpus import CORPORA, Corpus
 from xformer_kit.data.corpus.mixture import Mixture
 from xformer_kit.data.corpus.text import Text
 from xformer_kit.data.mixing import MixedExamples, concat_splits
 from xformer_kit.data.plain import Plain
-from xformer_kit.data.preparation.documents import write_documents, write_text
+from xformer_kit.data.preparation.documents import write_tokens
 from xformer_kit.data.preparation.fitted_tokenizers import FittedTokenizers
 from xformer_kit.data.preparation.labelled import prepare_labelled
 from xformer_kit.data.preparation.overlap import Overlap, training_last
@@ -26,7 +24,7 @@ from xformer_kit.data.preparation.user_code import check_corpus
 from xformer_kit.data.preparation.windows import Windows
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer
 from xformer_kit.files.user_errors import user_errors
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError
 
 # version of the files in the cache and of the text of the corpora; a change makes new fingerprints
 FORMAT = 2
@@ -104,10 +102,8 @@ def _prepare_corpus(
     base, stamp, content = _corpus_content(config, corpus)
     by_document = bool(config["data"].get("documents"))
     content = cache.digest([content, "documents"]) if by_document else content
-    shared_fingerprint = [] if shared is None else [shared.fingerprint]
-    fingerprint = cache.digest(
-        [FORMAT, content, *tokenizers.fingerprint_values(), *shared_fingerprint]
-    )
+    contents = [FORMAT, content, *tokenizers.fingerprint_values()]
+    fingerprint = cache.digest(contents if shared is None else [*contents, shared.fingerprint])
 
     def make(folder: Path) -> Plain:
         if shared is None:
@@ -116,15 +112,14 @@ def _prepare_corpus(
             fitted = tokenizers.save(folder, tokenizers.load(shared.folder))
         meta = _write_splits(folder, corpus, fitted, by_document)
         if corpus.stamp() != stamp[-1]:
-            rule = "the text must stay as it is while it is read; it was changed"
-            raise corpus.config_error("", rule, fix="Start again.")
+            raise corpus.config_error("", "was changed while it was read", fix="Start again.")
         origin = {"format": FORMAT, "fingerprint": fingerprint, "corpus": stamp[1]}
         return {**meta, **origin, "tokenizer": tokenizers.node}
 
     folder = base / fingerprint[: cache.DIGITS]
     meta = cache.get_or_make(folder, make)
     loaded = tokenizers.load(folder)
-    splits = _splits(config, corpus, folder, meta, loaded[0])
+    splits = _splits(config, corpus, folder, meta)
     copies = isinstance(corpus, Text) and cache.cached_result(
         base, ["copies", stamp], corpus.copies
     )
@@ -146,9 +141,7 @@ def _prepare_corpus(
     )
 
 
-def _splits(
-    config: Plain, corpus: Corpus, folder: Path, meta: Plain, tokenizer: Tokenizer
-) -> dict[str, Any]:
+def _splits(config: Plain, corpus: Corpus, folder: Path, meta: Plain) -> dict[str, Any]:
     """Returns the examples of each split. Raises ConfigError for a split that is empty or too
     short.
     """
@@ -160,7 +153,6 @@ def _splits(
                 split,
                 data["seq_len"],
                 data.get("too_long") or "error",
-                tokenizer,
                 # without an encoder the decoder reads source and target as one sequence
                 "encoder" not in config.get("model", {"encoder": {}}),
                 counts["empty"],
@@ -189,9 +181,8 @@ def _prepare_mixture(config: Plain, corpus: Mixture) -> Prepared:
         try:
             parts[name] = _prepare_corpus(config, part, shared)
         except ConfigError as error:
-            raise ConfigError(
-                _name_part(part.config_path, fault) for fault in error.faults
-            ) from None
+            note = f"[{part.config_path}]"
+            raise ConfigError(fault.with_fix(note) for fault in error.faults) from None
     first = next(iter(parts.values()))
     fingerprints = [[name, part.fingerprint] for name, part in parts.items()]
 
@@ -199,11 +190,15 @@ def _prepare_mixture(config: Plain, corpus: Mixture) -> Prepared:
         """Returns part -> the value of a field of Prepared."""
         return {name: getattr(part, field) for name, part in parts.items()}
 
-    def prefixed_counts(field: str) -> Plain:
-        """Returns the counts of all parts, with the prefix `part/`."""
-        counts = by_part(field).items()
-        return {f"{name}/{key}": value for name, part in counts for key, value in part.items()}
-
+    fields = ("dropped", "unknown", "characters_dropped", "overlap")
+    counts = {
+        field: {
+            f"{name}/{key}": value
+            for name, part in parts.items()
+            for key, value in getattr(part, field).items()
+        }
+        for field in fields
+    }
     other_splits = by_part("other_splits")
     return Prepared(
         first.tokenizer,
@@ -217,19 +212,8 @@ def _prepare_mixture(config: Plain, corpus: Mixture) -> Prepared:
             split: concat_splits({name: splits.get(split) for name, splits in other_splits.items()})
             for split in dict.fromkeys(chain.from_iterable(other_splits.values()))
         },
-        dropped=prefixed_counts("dropped"),
-        unknown=prefixed_counts("unknown"),
-        characters_dropped=prefixed_counts("characters_dropped"),
-        overlap=prefixed_counts("overlap"),
+        **counts,
     )
-
-
-def _name_part(config_path: str, fault: Fault) -> Fault:
-    """Returns the fault; with the part in its fix if it is at another path, such as the
-    tokenizer's.
-    """
-    in_part = fault.path == config_path or fault.path.startswith(f"{config_path}.")
-    return fault if in_part else fault.with_fix(f"[{config_path}]")
 
 
 def _fit_shared(config: Plain, corpus: Mixture) -> SharedTokenizers | None:
@@ -268,15 +252,19 @@ def _write_splits(
     document of a text is encoded separately.
     """
     overlap, tokenizer = Overlap(corpus), tokenizers[0]
-    write = write_documents if by_document else write_text
     splits: dict[str, Any] = {}
+    unknown: dict[str, int] = {}
     with reading_progress("Tokenizing", corpus.size()) as progress:
         for split in training_last(corpus.splits):
             items = progress(overlap.observe(split, corpus.items(split)))
             if corpus.form == "pairs":
-                splits[split] = write_pairs(folder, split, tokenizers[-1], tokenizer, items)
+                counts = write_pairs(folder, split, tokenizers[-1], tokenizer, items)
+                sides = counts.pop("unknown").items()
+                unknown |= {f"{split}/{side}": count for side, count in sides}
             else:
-                splits[split] = write(folder / f"{split}.bin", tokenizer, items)
+                counts = write_tokens(folder / f"{split}.bin", tokenizer, items, by_document)
+                unknown[split] = counts.pop("unknown")
+            splits[split] = counts
     return {
         "dtype": tokenizer.dtype.str,
         "vocab_size": tokenizer.vocab_size,
@@ -285,18 +273,5 @@ def _write_splits(
         },
         "splits": {split: splits[split] for split in corpus.splits},
         "overlap": overlap.counts(),
-        "unknown": _count_unknown(folder, tokenizers),
+        "unknown": {name: count for name, count in sorted(unknown.items()) if count},
     }
-
-
-def _count_unknown(folder: Path, tokenizers: list[Tokenizer]) -> dict[str, int]:
-    """Returns the number of tokens for unknown text in each file of ids that has any."""
-    counts: dict[str, int] = {}
-    for file in sorted(folder.glob("*.bin")):
-        tokenizer = tokenizers[-1] if file.stem.endswith(".source") else tokenizers[0]
-        if tokenizer.unknown_id is not None and file.stat().st_size:
-            ids = np.memmap(file, dtype=tokenizer.dtype, mode="r")
-            pieces = (ids[i : i + 2**20] for i in range(0, len(ids), 2**20))
-            if count := sum(map(tokenizer.count_unknown, pieces)):
-                counts[file.stem.replace(".", "/")] = count
-    return counts

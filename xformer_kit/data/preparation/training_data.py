@@ -6,10 +6,8 @@ import multiprocessing
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -130,9 +128,6 @@ class TrainingData:
             start=start,
         )
 
-    def train_loader(self, sampler: StepSampler, device: torch.device) -> DataLoader:
-        return self._loader("train", sampler, device)
-
     def valid_loader(
         self, rows: int, device: torch.device, rank: int = 0, world: int = 1
     ) -> DataLoader:
@@ -143,7 +138,7 @@ class TrainingData:
         rows * data.seq_len tokens. With trainer.overfit_batches, the split is those batches.
         """
         batches = [batch for _, batch in self.valid_batches(rows, rank, world)]
-        return self._loader("train" if self.overfit_batches else "valid", batches, device)
+        return self.loader("train" if self.overfit_batches else "valid", batches, device)
 
     def valid_batches(
         self, rows: int, rank: int = 0, world: int = 1
@@ -216,7 +211,8 @@ class TrainingData:
             getattr(split, "bytes_per_token", None) if self.objective.predicts_every_token else None
         )
 
-    def _loader(self, split: str, batches: Any, device: torch.device) -> DataLoader:
+    def loader(self, split: str, batches: Any, device: torch.device) -> DataLoader:
+        """Returns the loader of batches of a split: lists of keys, or a StepSampler."""
         workers = self.config["data"].get("num_workers") or 0
         worker_options: dict[str, Any] = {}
         if workers:
@@ -229,7 +225,7 @@ class TrainingData:
             worker_options = {
                 "persistent_workers": True,
                 "multiprocessing_context": context,
-                "worker_init_fn": partial(exit_with_training_process, os.getpid()),
+                "worker_init_fn": exit_with_training_process,
             }
         dataset: Any = self.examples(split)
         return DataLoader(
@@ -247,18 +243,17 @@ def _cut(indices: Sequence[int], rows: int) -> list[list[int]]:
     return [list(indices[i : i + rows]) for i in range(0, len(indices), rows)]
 
 
-def exit_with_training_process(pid: int, _worker: int) -> None:
+def exit_with_training_process(_worker: int) -> None:
     """Ends this loader process when the process that reads from it has ended, also after a
     kill -9.
 
-    torch checks the parent process. Here that is the fork server, which outlives it.
+    torch checks the parent of the system. Here that is the fork server, which outlives it.
     """
+    parent: Any = multiprocessing.parent_process()  # the one that started this process
 
     def watch() -> None:
-        while True:
-            time.sleep(1)
-            if not is_running(pid):
-                os._exit(1)
+        parent.join()
+        os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 

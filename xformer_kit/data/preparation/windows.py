@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from xformer_kit.data.batch import Example
-from xformer_kit.data.cache import MemoryMapped, memory_map, missing_file_errors
-from xformer_kit.data.preparation.documents import document_numbers, read_starts
+from xformer_kit.data.cache import MemoryMapped, memory_map
+from xformer_kit.data.preparation.documents import document_numbers, starts_path
 from xformer_kit.registry import config_error
 
 
@@ -76,9 +76,8 @@ class Windows(MemoryMapped):
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """The index of each document's first token."""
-        with missing_file_errors(self.file):
-            return read_starts(self.file)
+        """The index of each document's first token: (documents,) int64, increasing from 0."""
+        return memory_map(starts_path(self.file), "i8", self.documents or 0)
 
     def __len__(self) -> int:
         return self.length

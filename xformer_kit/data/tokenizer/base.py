@@ -99,7 +99,7 @@ class Tokenizer:
 
     def count_unknown(self, ids: Ids) -> int:
         """Returns the number of ids for unknown text."""
-        return int(np.count_nonzero(flat(ids) == self.unknown_id))
+        return 0 if self.unknown_id is None else int((flat(ids) == self.unknown_id).sum())
 
     def word_starts(self, ids: Ids) -> np.ndarray:
         """Returns whether each token begins a word, to mask whole words: a bool for each id.

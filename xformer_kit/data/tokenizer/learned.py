@@ -12,7 +12,7 @@ from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.base import TOKENIZERS
 from xformer_kit.data.tokenizer.library import LibraryTokenizer, from_data, tokenizers_library
 from xformer_kit.data.tokenizer.texts import first_few, sample, whole_words
-from xformer_kit.registry import Fault, Faults, Options, at_least, at_most, config_error
+from xformer_kit.registry import Faults, Options, at_least, at_most, config_error
 from xformer_kit.registry.messages import in_open_range
 
 MAX_VOCAB_SIZE = 2**24  # the library allocates 70 bytes for each before it reads a text
@@ -38,7 +38,8 @@ class BPE(LibraryTokenizer):
 
     @classmethod
     def check(cls, options, context):
-        yield from _vocab_size_faults(options, 257, "the 256 bytes and one merge")
+        yield from at_least(options, "tokens, the 256 bytes and one merge", vocab_size=257)
+        yield from at_most(options, "tokens", vocab_size=MAX_VOCAB_SIZE)
 
     def fit(self, texts: Iterable[str]) -> None:
         tokenizers = tokenizers_library()
@@ -86,7 +87,8 @@ class Unigram(LibraryTokenizer):
 
     @classmethod
     def check(cls, options, context):
-        yield from _vocab_size_faults(options, 300, "for the 256 bytes and some characters")
+        yield from at_least(options, "tokens, with the 256 bytes", vocab_size=300)
+        yield from at_most(options, "tokens", vocab_size=MAX_VOCAB_SIZE)
         yield from _sample_faults(options)
 
     def fit(self, texts: Iterable[str]) -> None:
@@ -211,18 +213,6 @@ class WordPiece(LibraryTokenizer):
             return bool(self.library.model.tokenize(word))
         except Exception:  # the library raises nothing more specific
             return False
-
-
-def _vocab_size_faults(options: Options, least: int, contents: str) -> Faults:
-    """Yields the faults of `vocab_size` of a tokenizer with tokens of bytes."""
-    yield from at_most(options, "tokens", vocab_size=MAX_VOCAB_SIZE)
-    if options.vocab_size < least:
-        yield Fault(
-            "vocab_size",
-            f"must be at least {least}, {contents}",
-            options.vocab_size,
-            "Try 4096, or tokenizer=byte.",
-        )
 
 
 def _sample_faults(options: Options) -> Faults:

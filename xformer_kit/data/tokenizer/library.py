@@ -71,8 +71,7 @@ class LibraryTokenizer(Tokenizer):
         if self.model["type"] == "Unigram" and self.unknown_id is None:
             raise config_error(
                 "tokenizer",
-                "a tokenizer.json with a Unigram model must have its unk_id, without which the"
-                " library encodes no unknown character",
+                "a tokenizer.json with a Unigram model must have its unk_id",
                 "null",
                 "Set it to the id of a token for unknown text.",
             )
@@ -211,9 +210,7 @@ class LibraryTokenizer(Tokenizer):
     def _token_bytes(self, i: int) -> bytes:
         """Returns the bytes of token i; none for a special token."""
         name, added = self.library.id_to_token(i), self.added.get(i)
-        if name is None:
-            return b""
-        if i in self.special_ids:
+        if name is None or i in self.special_ids:
             return b""
         if added is not None and not added["special"] and i != self.unknown_id:
             return name.encode()
@@ -232,16 +229,6 @@ class LibraryTokenizer(Tokenizer):
         """Whether each token begins a word, by its name; punctuation marks do."""
         names = (self.library.id_to_token(i) or "" for i in range(self.vocab_size))
         return np.array([not name.startswith(self.rule.inner_prefix) for name in names] + [True])
-
-    def misread(self, text: str) -> str | None:
-        """Returns what the decoder makes of a text in lower case if it has other letters or other
-        tokens; None if it has the same, or if a part of the text has no token.
-        """
-        ids, *_, dropped = self.encoding(text)
-        decoded = self.decode(ids)
-        same_letters = "".join(decoded.split()).lower() == "".join(text.split())
-        same = same_letters and np.array_equal(self.encode(decoded), ids)
-        return None if same or dropped or self.count_unknown(ids) else decoded
 
     def to_bytes(self, ids: Ids, continuation: bool = False) -> bytes:
         if self.rule is not None:

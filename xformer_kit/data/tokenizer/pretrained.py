@@ -2,12 +2,9 @@
 
 import hashlib
 import json
-import logging
 import os
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
@@ -93,40 +90,29 @@ def saved_or_pretrained(path: str, name: str = FILE) -> Tokenizer:
 
 
 def check_file(path: str) -> None:
-    """Raises ConfigError if the file that a path names is not JSON with the keys of a tokenizer.
-    Only then is the library imported, which has the reason.
+    """Raises ConfigError if the file that a path names is no tokenizer of the library. That of
+    another kind, which has a state, is checked when it is loaded.
     """
-    text = read(path)
-    with suppress(ValueError, RecursionError):
-        data = json.loads(text)
-        if isinstance(data, dict) and ("model" in data or set(data) == set(KEYS)):
-            return
-    parse_tokenizer(text, "tokenizer.path", path)
+    if '"state"' not in (text := read(path)):
+        parse_tokenizer(text, "tokenizer.path", path)
 
 
 def _path_fault(path: str) -> Fault | None:
     """Returns the fault of a path that cannot be a tokenizer, without network access."""
     file_path = user_path(path)
     if file_path.is_dir() and not (file_path / FILE).is_file():
-        present = ", ".join(sorted(file.name for file in file_path.iterdir())[:8]) or "nothing"
         return Fault(
             "path",
-            f"must hold a {FILE}; '{path}' holds {present}",
-            fix=(
-                "Save it there, e.g. with transformers'"
-                " AutoTokenizer.from_pretrained(...).save_pretrained(...)."
-            ),
+            f"must hold a {FILE}",
+            f"'{path}'",
+            "Save it there, e.g. with AutoTokenizer.from_pretrained(...).save_pretrained(...).",
         )
-    local = (
-        path.startswith((".", "/", "~"))
-        or path.endswith((".json", os.sep))
-        or not HUB_NAME.fullmatch(path)
-    )
-    if local and not file_path.exists():
+    names_file = path.startswith((".", "/", "~")) or path.endswith((".json", os.sep))
+    if (names_file or not HUB_NAME.fullmatch(path)) and not file_path.exists():
         return Fault(
             "path",
-            f"must be a {FILE}, a directory that holds one, or a name on the hub; '{path}' is not"
-            " there",
+            f"must be a {FILE}, a directory that holds one, or a name on the hub",
+            f"'{path}', which is not there",
         )
     return None
 
@@ -168,9 +154,9 @@ def _download(name: str) -> str:
     try:
         with suppress(errors.LocalEntryNotFoundError):
             return huggingface_hub.hf_hub_download(name, FILE, local_files_only=True)
-        with _without_log_lines():
-            _require_response(name)
-            return huggingface_hub.hf_hub_download(name, FILE)
+        # a download is repeated for half a minute without a response; this request is not
+        huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(name, FILE), timeout=WAIT)
+        return huggingface_hub.hf_hub_download(name, FILE)
     except Exception as error:  # of the network or of the name, by several libraries
         raise config_error(
             "tokenizer.path",
@@ -178,43 +164,3 @@ def _download(name: str) -> str:
             f"'{name}', which is no local file, and the hub did not give it ({one_line(error)})",
             f"Give the path of a {FILE}, or start once with a network.",
         ) from None
-
-
-def _require_response(name: str) -> None:
-    """Raises the error of a request to the hub, also if there is no response in WAIT seconds.
-
-    hf_hub_download retries for half a minute. The request runs in a thread, since resolving a name
-    and connecting to each of its addresses have separate time limits, which add up.
-    """
-    import huggingface_hub
-
-    raised: list[Exception] = []
-
-    def request() -> None:
-        try:
-            # Longer than the join below, so that the reason does not depend on which ends first.
-            huggingface_hub.get_hf_file_metadata(
-                huggingface_hub.hf_hub_url(name, FILE), timeout=2 * WAIT
-            )
-        except Exception as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=request, daemon=True)
-    thread.start()
-    thread.join(WAIT)
-    if thread.is_alive():
-        raise TimeoutError(f"no answer in {WAIT:g} seconds")
-    if raised:
-        raise raised[0]
-
-
-@contextmanager
-def _without_log_lines() -> Iterator[None]:
-    """Suppresses the library's log lines on each attempt; the message has the reason."""
-    logger = logging.getLogger("huggingface_hub")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -12,7 +12,7 @@ from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
 from xformer_kit.data.tokenizer.encoding import Encoding, code_points
 from xformer_kit.data.tokenizer.texts import as_text, first_few, utf8
-from xformer_kit.registry import Fault, at_least, config_error
+from xformer_kit.registry import at_least, config_error
 
 
 @TOKENIZERS.register("byte", also_called=("utf8", "bytes"))
@@ -116,13 +116,7 @@ class Word(Tokenizer):
 
     @classmethod
     def check(cls, options, context):
-        if options.vocab_size is not None and options.vocab_size < 2:
-            yield Fault(
-                "vocab_size",
-                "must be at least 2, `<unk>` and a word",
-                got=options.vocab_size,
-                fix="null is all words.",
-            )
+        yield from at_least(options, "tokens, `<unk>` and a word", vocab_size=2)
         yield from at_least(options, "time", min_count=1)
 
     @classmethod
@@ -130,16 +124,14 @@ class Word(Tokenizer):
         """Returns the tokenizer of a list of words: word i has id i. Raises ConfigError for a text
         that is not one word, or occurs twice.
         """
-        seen: set[str] = set()
-        for word in words:
-            if not isinstance(word, str) or word.split() != [word] or word in seen:
+        for word, count in Counter(words).items():
+            if count > 1 or not isinstance(word, str) or word.split() != [word]:
                 raise config_error(
                     "tokenizer",
                     "words must be texts without white space, each once",
                     f"{word!r}",
                     "Change it in the list.",
                 )
-            seen.add(word)
         return cls.restore({"words": words, "unknown": "error"})
 
     def fit(self, texts: Iterable[str]) -> None:

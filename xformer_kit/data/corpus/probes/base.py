@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
@@ -12,7 +12,7 @@ import numpy as np
 from xformer_kit.data.batch import Example
 from xformer_kit.data.corpus.base import Corpus
 from xformer_kit.data.random_stream import RandomStream
-from xformer_kit.registry import Fault, at_least
+from xformer_kit.registry import at_least, at_most
 
 TRAIN_EXAMPLES = 2**31  # more than any run reads
 MAX_OPTION = 2**20  # largest value of an option that is a number of words or tokens
@@ -39,22 +39,8 @@ class Probe(Corpus):
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, examples=1, **cls.bounds)
-        for name, least in cls.bounds.items():
-            value = getattr(options, name)
-            if value is not None and value > MAX_OPTION:
-                yield Fault(
-                    name,
-                    f"must be at most {MAX_OPTION:,}",
-                    got=f"{value:,}",
-                    fix=f"Try {least * 16}.",
-                )
-        if options.shortest is not None and options.shortest > options.length:
-            yield Fault(
-                "shortest",
-                "must be at most length",
-                got=f"{options.shortest} and {options.length}",
-                fix=f"Try {options.length}.",
-            )
+        yield from at_most(options, **dict.fromkeys(cls.bounds, MAX_OPTION))
+        yield from at_most(options, "(length)", shortest=options.length)
 
     def words(self) -> list[str]:
         """Returns the vocabulary: word i is token i. No word contains a space."""
@@ -81,28 +67,21 @@ class Probe(Corpus):
                 digest.update(data[i]["tokens"].tobytes() + data[i]["labels"].tobytes())
         return digest.hexdigest()
 
-    def texts(self, split: str) -> Iterator[str]:
-        """Yields the examples as words, one example per line."""
-        words, data = self.words(), self.dataset(split)
-        for i in range(len(data)):
-            yield " ".join([words[token] for token in data[i]["tokens"].tolist()]) + "\n"
 
-
+@dataclass(eq=False)
 class ProbeExamples:
     """The examples of a probe's split: {"tokens": (t,) int64, "labels": (t,) int64}. The label of a
     token that is not predicted is -1.
     """
 
-    def __init__(self, probe: Probe, split: str):
-        self.probe = probe
-        self.split = split
-        self.length = TRAIN_EXAMPLES if split == "train" else probe.examples
+    probe: Probe
+    split: str
 
     def __len__(self) -> int:
-        return self.length
+        return TRAIN_EXAMPLES if self.split == "train" else self.probe.examples
 
     def __getitem__(self, i: int) -> Example:
-        i = range(self.length)[i]  # IndexError beyond the end; negative from the end
+        i = range(len(self))[i]  # IndexError beyond the end; negative from the end
         draw = RandomStream(self.probe.examples_seed, self.split, i)
         tokens, predicted = self.probe.make_example(draw, self.split)
         return {"tokens": tokens, "labels": np.where(predicted, tokens, -1)}

@@ -16,7 +16,7 @@ from xformer_kit.data.corpus.probes.base import (
     numbered_words,
 )
 from xformer_kit.data.random_stream import RandomStream
-from xformer_kit.registry import Fault
+from xformer_kit.registry import at_least
 
 
 @dataclass(kw_only=True, eq=False)
@@ -102,15 +102,8 @@ class SelectiveCopy(Probe):
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        for name in ("length", "test_length"):
-            value = getattr(options, name)
-            if value is not None and value < options.marked:
-                yield Fault(
-                    name,
-                    "must be at least marked",
-                    got=f"{value} and {options.marked}",
-                    fix=f"Try {4 * options.marked}.",
-                )
+        marked = dict.fromkeys(("length", "test_length"), options.marked)
+        yield from at_least(options, "(marked)", **marked)
 
     def words(self) -> list[str]:
         return [*numbered_words("w", self.vocabulary), ".", "|"]

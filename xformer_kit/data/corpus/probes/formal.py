@@ -101,12 +101,7 @@ class Dyck(SizedProbe):
         for name in ("length", "shortest", "test_length"):
             value = getattr(options, name)
             if value is not None and value % 2:
-                yield Fault(
-                    name,
-                    "must be even, as every bracket is closed",
-                    got=value,
-                    fix=f"Try {value + 1}.",
-                )
+                yield Fault(name, "must be even, as every bracket is closed", value)
 
     def words(self) -> list[str]:
         """The opening brackets, then the closing ones."""

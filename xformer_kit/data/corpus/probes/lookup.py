@@ -15,7 +15,7 @@ from xformer_kit.data.corpus.probes.base import (
     numbered_words,
 )
 from xformer_kit.data.random_stream import RandomStream
-from xformer_kit.registry import Fault
+from xformer_kit.registry import Fault, at_least
 from xformer_kit.registry.messages import in_open_range
 
 
@@ -55,25 +55,15 @@ class Recall(Probe):
 
     @classmethod
     def check(cls, options, context):
-        faults = list(super().check(options, context))
-        yield from faults
+        yield from super().check(options, context)
         # above 50, weights of many slots overflow
         yield from in_open_range(options, "Try 0.01.", closed=True, power=(0, 50))
-        if faults:
-            return
-        if options.length < 4 * options.pairs:
-            yield Fault(
-                "length",
-                "must be at least 4 * pairs, a key and its value twice",
-                got=f"{options.length} and pairs={options.pairs}",
-                fix=f"Try {4 * options.pairs}.",
-            )
+        yield from at_least(options, "(4 * pairs)", length=4 * options.pairs)
         if options.vocabulary % 2 or options.vocabulary < 2 * options.pairs:
             yield Fault(
                 "vocabulary",
                 "must be even and at least 2 * pairs, as keys and values of an example differ",
-                got=f"{options.vocabulary} and pairs={options.pairs}",
-                fix=f"Try {max(2 * options.pairs, options.vocabulary + 1)}.",
+                f"{options.vocabulary} and pairs={options.pairs}",
             )
 
     def words(self) -> list[str]:
