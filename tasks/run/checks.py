@@ -11,10 +11,13 @@ from tasks import Config
 from tasks.process.ranks import all_gather
 from xformer_kit.config.faults.data_faults import form_of
 from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.data.tokenizer.library import LibraryTokenizer
 from xformer_kit.optim.schedules import shortened
 from xformer_kit.plan import stacks
 from xformer_kit.registry import config_error
 from xformer_kit.study.run_key import run_key
+
+SAMPLE = " the words"  # of a text, which begins with a space
 
 
 def check_vocabulary(vocab_size: int | None, tokenizer_size: int) -> None:
@@ -126,6 +129,11 @@ def data_notes(config: Config, prepared: Any) -> Iterator[str]:
                 "tokenizer.path: the file cannot be decoded: it has no decoder, and its"
                 " pre-tokenizer removes what separates the words. Texts are shown as tokens with"
                 " spaces between them."
+            )
+        elif isinstance(tokenizer, LibraryTokenizer) and (read := tokenizer.misread(SAMPLE)):
+            yield (
+                "tokenizer.path: the decoder of the file does not fit its other parts:"
+                f" {SAMPLE!r} is shown as {read!r}, which has other letters or tokens."
             )
         if not isinstance(requested, int) or not isinstance(tokenizer, tokenizer_class):
             continue

@@ -48,6 +48,23 @@ def test_a_file_without_a_decoder_is_decoded_as_its_other_parts_state(pretrained
         assert not Pretrained.read(json.dumps(data | {"decoder": None}), Path()).decodes
 
 
+FAMILIES = (("gpt2", "roberta_prefix"), ("llama", "gemma", "t5"), ("bert",), ("suffix",))
+
+
+@pytest.mark.parametrize("form", itertools.chain(*FAMILIES))
+def test_a_decoder_of_another_family_is_found(pretrained, form):
+    """A text that is decoded with the file's own decoder has the same letters and tokens."""
+    text = " quick brown"
+    assert pretrained[form].misread(text) is None
+    data = json.loads(pretrained[form].library.to_str())
+    for family in FAMILIES:
+        for other in family * (form not in family):
+            decoder = json.loads(pretrained[other].library.to_str())["decoder"]
+            one = Pretrained.read(json.dumps(data | {"decoder": decoder}), Path())
+            assert one.misread(text) == one.decode(one.encode(text)), other
+    assert pretrained[form].misread(" 漢") is None  # it has no token, or those of its bytes
+
+
 def test_a_space_at_the_start_is_not_doubled(pretrained):
     """A space that a normalizer puts in front is put in front of a space, too."""
     from tokenizers import normalizers

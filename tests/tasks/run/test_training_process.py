@@ -11,6 +11,7 @@ from tasks.logging import summary
 from tasks.modules.evaluation import Sample
 from tasks.run.checks import data_notes, mask_notes
 from tasks.run.start import start_run
+from tests.data.tokenizer.tokenizer_forms import built
 from tests.user_components import forget_user_components
 from xformer_kit import load
 from xformer_kit.attention import ATTENTIONS
@@ -229,4 +230,17 @@ def test_what_a_tokenizer_drops_and_cannot_decode_is_printed(tmp_path):
         " removes what separates the words. Texts are shown as tokens with spaces between them.",
         "tokenizer: it drops characters that it has no token for: 30 of train, 10 of valid. The"
         " model does not read them; bits per byte count them.",
+    ]
+
+
+def test_a_decoder_that_does_not_fit_is_printed(tmp_path):
+    file = json.loads(built("gpt2").to_str()) | {"decoder": {"type": "Fuse"}}
+    (tmp_path / "mine.json").write_text(json.dumps(file))
+    (tmp_path / "text.txt").write_text("the words " * 40, encoding="utf-8")
+    data = {"name": "text", "path": str(tmp_path / "text.txt"), "cache": str(tmp_path / "cache")}
+    tokenizer = {"name": "pretrained", "path": str(tmp_path / "mine.json")}
+    config = {"data": data | {"seq_len": 8, "valid": 0.25}, "tokenizer": tokenizer}
+    assert list(data_notes(config, prepare(config)))[:1] == [
+        "tokenizer.path: the decoder of the file does not fit its other parts: ' the words' is"
+        " shown as '\u0120the\u0120words', which has other letters or tokens."
     ]

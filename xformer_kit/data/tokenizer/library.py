@@ -230,6 +230,16 @@ class LibraryTokenizer(Tokenizer):
         names = (self.library.id_to_token(i) or "" for i in range(self.vocab_size))
         return np.array([not name.startswith(self.rule.inner_prefix) for name in names] + [True])
 
+    def misread(self, text: str) -> str | None:
+        """Returns what the decoder makes of a text in lower case if it has other letters or other
+        tokens; None if it has the same, or if a part of the text has no token.
+        """
+        ids, *_, dropped = self.encoding(text)
+        decoded = self.decode(ids)
+        same_letters = "".join(decoded.split()).lower() == "".join(text.split())
+        same = same_letters and np.array_equal(self.encode(decoded), ids)
+        return None if same or dropped or self.count_unknown(ids) else decoded
+
     def to_bytes(self, ids: Ids, continuation: bool = False) -> bytes:
         if self.rule is not None:
             return super().to_bytes(ids, continuation)
