@@ -21,6 +21,11 @@ def scores_of(rows=40):
     return torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(2)) * 2
 
 
+def name(process: partial) -> str:
+    """Returns the function with its arguments; workers must find the same names of cases."""
+    return f"{process.func.__name__} {process.keywords}"
+
+
 def text_of(rows=40, length=9):
     return torch.randint(4, (rows, length), generator=torch.Generator().manual_seed(4))
 
@@ -56,9 +61,7 @@ def text_of(rows=40, length=9):
             theirs.MinNewTokensLengthLogitsProcessor(6, 3, 5),
         ),
     ],
-    ids=lambda x: (
-        str(x) if type(x).__module__ == ours.__name__ else type(x).__name__
-    ),  # others are named by address
+    ids=lambda x: name(x) if isinstance(x, partial) else type(x).__name__,
 )
 def test_scores_are_those_of_transformers(mine, reference):
     torch.testing.assert_close(mine(scores_of(), text_of()), reference(text_of(), scores_of()))
@@ -79,7 +82,7 @@ def test_the_distribution_at_a_temperature_is_that_of_transformers():
         partial(ours.min_p_filter, p=0.3),
         partial(ours.top_k_filter, k=2),
     ],
-    ids=str,
+    ids=name,
 )
 def test_warpers_keep_excluded_tokens_excluded(warper):
     scores = scores_of().index_fill(1, torch.tensor([3, 7]), -float("inf"))
@@ -114,7 +117,7 @@ def test_a_row_in_which_all_tokens_would_be_excluded_is_unchanged():
         partial(ours.no_repeat_ngram, n=1),
         partial(ours.no_repeat_ngram, n=2),
     ],
-    ids=str,
+    ids=name,
 )
 def test_padding_is_not_a_token_of_the_text(process):
     padded = torch.tensor([[VOCAB, VOCAB, 1, 2, 1]])

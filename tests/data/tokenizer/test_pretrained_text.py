@@ -51,7 +51,7 @@ def test_a_file_without_a_decoder_is_decoded_as_its_other_parts_state(pretrained
 FAMILIES = (("gpt2", "roberta_prefix"), ("llama", "gemma", "t5"), ("bert",), ("suffix",))
 
 
-@pytest.mark.parametrize("form", itertools.chain(*FAMILIES))
+@pytest.mark.parametrize("form", [*itertools.chain(*FAMILIES)])
 def test_a_decoder_of_another_family_is_found(pretrained, form):
     """A text that is decoded with the file's own decoder has the same letters and tokens."""
     text = " quick brown"
