@@ -33,7 +33,7 @@ from tasks.cli import (
     sweep,
     train,
 )
-from tasks.cli.parser import Parser, Version, add_options, run_name
+from tasks.cli.parser import Parser, add_options, run_name, versions
 from tasks.logging.streams import discard, open_missing_streams, output_without_reader
 from tasks.process.processes import import_environment
 
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="xformer",
         description="Trains transformers, lists components, describes models, and uses runs.",
     )
-    parser.add_argument("--version", action=Version, nargs=0, help="print the versions and exit")
+    parser.add_argument("--version", action="version", version=versions())
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", dest="command", required=True
     )
@@ -81,7 +81,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         own = {} if module in (train, new) else COMPONENTS_OPTION
         add_options(command, {**module.OPTIONS, **own})
         command.set_defaults(components=[])
-        command.value_faults = getattr(module, "value_faults", command.value_faults)
     os.environ.update(import_environment())  # for the processes that this one starts
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tasks import Config
 from tasks.cli.command import import_files, print_result
-from tasks.process.command_faults import collect, faults_at, refuse, too_small
+from tasks.process.command_faults import faults_at, refuse, too_small
 from xformer_kit.registry import Fault, Faults, config_error
 from xformer_kit.text import command_lines
 
@@ -42,23 +42,18 @@ class RangeTest(NamedTuple):
 
 
 def run(args: Any) -> int:
-    faults = [*value_faults(args)]
-    if not (args.inputs or args.components or args.save):
-        refuse(faults)  # nothing else can be at fault: no need for imports, which take seconds
+    low = LOW if args.min is None else args.min
+    high = HIGH if args.max is None else args.max
+    refuse(_value_faults(low, high, args))
     from tasks.generation.translation import check_writable
     from xformer_kit.inspect.picture import picture_format
     from xformer_kit.inspect.style import require_matplotlib
 
-    low, high = args.min or LOW, args.max or HIGH
-    steps = args.steps or STEPS
-    file = Path(args.save or "find_lr.png")
-    with collect(faults), faults_at("--save"):
-        check_writable(str(file), "--save")
-        picture_format(file)
-    with collect(faults):
-        import_files(args.components)
-        config = config_of(args.inputs)
-    refuse(faults)
+    steps, file = args.steps or STEPS, Path(args.save or "find_lr.png")
+    with faults_at("--save"):
+        picture_format(check_writable(str(file), "--save"))
+    import_files(args.components)
+    config = config_of(args.inputs)
     require_matplotlib()
     result = range_test(config, low, high, steps)
     plot(result).save(file)
@@ -73,17 +68,13 @@ def run(args: Any) -> int:
     return 0 if command else 1
 
 
-def value_faults(args: Any) -> Faults:
+def _value_faults(low: float, high: float, args: Any) -> Faults:
     """Yields the faults of bounds that are no range of rates, and of too many or too few steps."""
-    low, high = args.min or LOW, args.max or HIGH
-    for name, value in (("--min", args.min), ("--max", args.max)):
-        if value is not None and not 0 < value < math.inf:
-            yield Fault(name, "must be above 0 and finite", got=f"{value:g}")
-            low = 0.0  # they are not compared
+    if not 0 < low < high < math.inf:
+        rule = "must be above 0 and below --max, which is finite"
+        yield Fault("--min", rule, got=f"{low:g} and {high:g}")
     if (args.steps or STEPS) > MAX_STEPS:
         yield Fault("--steps", f"must be at most {MAX_STEPS:,}", got=f"{args.steps:,}")
-    if low >= high:
-        yield Fault("--min", "must be below --max", got=f"{low:g} and {high:g}")
     yield from too_small(vars(args), steps=MIN_STEPS)
 
 

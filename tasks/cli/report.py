@@ -5,7 +5,6 @@ Nothing is trained.
 import sys
 from collections import Counter
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import print_line, print_result, study_directory
@@ -20,29 +19,28 @@ OPTIONS = {
     "--json": "print the paths of its files and the number of runs as JSON",
 }
 
+SUFFIXES = (".html", ".md", ".csv")  # of a report's files
+
 
 def run(args: Any) -> int:
-    from tasks.study.report import report
+    from tasks.study.report import write_report
     from xformer_kit.study.results import title
     from xformer_kit.text.command_lines import xformer
 
     directory = study_directory(args.study)
-    before = _modification_times(directory)
     with redirect_stdout(sys.stderr if args.json else sys.stdout):
-        results = report(directory)
+        results, content = write_report(directory)
     counts, every = Counter(run.status for run in results.outcomes), len(results.outcomes)
-    written = sorted(
-        path for path, time in _modification_times(directory).items() if before.get(path) != time
-    )
-    if not written:
+    if content is None:
         return 1  # the reason was printed
+    written = sorted(path for path in directory.iterdir() if path.suffix in SUFFIXES)
     data = {
         "folder": str(directory),
         "files": list(map(str, written)),
         "finished": counts["finished"],
         "runs": every,
     }
-    lines = [f"        {path}" for path in written[1:]]  # `report` has printed the first one
+    lines = [f"        {path}" for path in written if path.suffix != ".html"]  # which is printed
     for run in results.outcomes:
         if run.status == "failed":
             name = title(results.variants[run.variant])
@@ -51,8 +49,3 @@ def run(args: Any) -> int:
         command = xformer("status", args.study)
         lines.append(f"{counts['finished']} of {every} runs finished; what is missing: {command}")
     return print_result(args, data, print_line, "\n".join(lines))
-
-
-def _modification_times(directory: Path) -> dict[Path, int]:
-    """Returns {file: time of its last change in nanoseconds}."""
-    return {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}

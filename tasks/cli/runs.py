@@ -27,13 +27,9 @@ STYLES = {"diverged": "red", "failed": "red", "running": "cyan", "stopped": "yel
 
 
 def run(args: Any) -> int:
-    from xformer_kit.config.saved.run_directories import (
-        OUTPUTS,
-        example_of_run,
-        newest_run,
-        saved_runs,
-    )
+    from xformer_kit.config.saved.run_directories import OUTPUTS, saved_runs
     from xformer_kit.registry import config_error
+    from xformer_kit.text.command_lines import program
     from xformer_kit.text.user_path import user_path
 
     outputs = Path(OUTPUTS)
@@ -48,17 +44,12 @@ def run(args: Any) -> int:
     rows = [_facts(path) | {"study": of_studies.get(path.resolve())} for path in shown]
     if args.json:
         print_json(rows)
-        return 0
-    if not rows:
-        print_line(
-            example_of_run() if outputs == Path(OUTPUTS) else f"There is no run below {outputs}."
-        )
-        return 0
-    _print(rows)
-    if len(shown) < len(paths):
-        print_line((f"{len(paths) - len(shown)} older runs: xformer runs --all", "dim"))
-    if outputs == Path(OUTPUTS):
-        print_line((f"latest is {newest_run()}", "dim"))
+    elif not rows:
+        print_line(f"There is no run below {outputs}: {program()} begins one.")
+    else:
+        _print(rows)
+        if len(shown) < len(paths):
+            print_line((f"{len(paths) - len(shown)} older runs: xformer runs --all", "dim"))
     return 0
 
 

@@ -2,7 +2,6 @@
 files and decoding options.
 """
 
-import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, State
-from tasks.process.command_faults import faults_at, refuse, too_small
+from tasks.process.command_faults import faults_at, refuse
 from xformer_kit.files.saved_files import is_special
 from xformer_kit.registry import Fault, config_error
 from xformer_kit.text.user_path import user_path
@@ -92,14 +91,11 @@ def _option_faults(options: State, beam: int) -> Iterator[Fault]:
     """Yields the faults of the decoding options of a command; beam: that of the command, otherwise
     of the run.
     """
-    yield from too_small(options, beam=1, batch_size=1, max_new_tokens=1)
     seed, penalty = options.get("seed"), options.get("length_penalty")
     if seed is not None and not options.keys() & set(SAMPLING_OPTIONS):
         fix = "Add --temperature 1, or leave it out."
         yield Fault("--seed", "is for texts that are drawn", got=seed, fix=fix)
-    if penalty is not None and not math.isfinite(penalty):
-        yield Fault("--length-penalty", "must be a finite number", got=penalty)
-    elif penalty is not None and beam == 1:
+    if penalty is not None and beam == 1:
         got, fix = f"{penalty} and one beam", "Add --beam 4, or leave it out."
         yield Fault("--length-penalty", "is of a beam search", got=got, fix=fix)
 

@@ -160,8 +160,8 @@ def test_faults_of_a_text_are_one_sentence(capsys, finished, tmp_path):
     }.items():
         assert refused("--input", tmp_path / name).startswith(expected)
     reference = refused("--input", tmp_path / "one", "--reference", "x")
-    assert reference.startswith("--reference: is for answers of a run of task=seq2seq; this one")
+    assert reference.startswith("--reference: has no effect on --input one of a run of task=lang")
     field = refused("--input", tmp_path / "one", "--field", "body")
-    rule = "--field: is the field of a text in a .jsonl, .json, .csv or .parquet file"
-    assert field.startswith(f"{rule}; got --input one.")
-    assert refused("--field", "body").startswith("--field: is the field of --input; got no --input")
+    assert field.startswith("--field: has no effect on --input one of a run of task=language_mod")
+    rule = "--field: has no effect on the validation split, without --input FILE."
+    assert refused("--field", "body") == f"{rule} Leave it out."

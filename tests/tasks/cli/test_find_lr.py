@@ -70,8 +70,18 @@ def test_it_starts_from_the_weights_of_a_run_and_needs_no_validation(capsys, tmp
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["--min", "1", "--max", "0.1"], "--min: must be below --max; got 1 and 0.1."),
-        (["--max", "inf"], "--max: must be above 0 and finite; got inf."),
+        (
+            ["--min", "1", "--max", "0.1"],
+            "--min: must be above 0 and below --max, which is finite; got 1 and 0.1.",
+        ),
+        (
+            ["--max", "inf"],
+            "--min: must be above 0 and below --max, which is finite; got 1e-05 and inf.",
+        ),
+        (
+            ["--max", "0"],
+            "--min: must be above 0 and below --max, which is finite; got 1e-05 and 0.",
+        ),
         (["--steps", "1000000"], "--steps: must be at most 100,000; got 1,000,000."),
         (["--steps", "5"], "--steps: must be at least 20; got 5."),
         (["--save", "x.jpg"], "--save: must end in one of .png, .svg, .pdf; got '.jpg'."),

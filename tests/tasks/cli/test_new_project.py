@@ -122,7 +122,7 @@ def test_an_existing_directory_is_refused(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").touch()
     for name in ("here", "file"):
         assert fault(capsys, "new", name) == (
-            f"project: exists already; got {name}. Take another name."
+            f"project: cannot be made (File exists); got {name}. Take another name."
         )
     monkeypatch.setattr(Path, "mkdir", mock.Mock(side_effect=OSError(28, "No space")))
     assert fault(capsys, "new", "other").startswith(

@@ -202,7 +202,7 @@ def test_a_summary_that_lacks_what_reproduce_compares_is_one_message(capsys, poo
     run = pool["baseline", 0]
     (run / "summary.json").write_text('{"steps": 5}')
     assert (
-        "summary.json: has no config_hash, data_fingerprint, versions, components, devices."
+        "summary.json: has no config_hash, data_fingerprint, versions, components, code, devices."
         in fault(capsys, "reproduce", run)
     )
     shutil.rmtree(run)
