@@ -2,7 +2,7 @@
 they save.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from traceback import walk_tb
@@ -132,18 +132,6 @@ def own_hooks(callback: Callback) -> list[str]:
     own = (one for one in type(callback).__mro__ if not one.__module__.startswith("lightning."))
     names = {name for one in (*own, callback) for name in vars(one)}
     return sorted(name for name in names if name.startswith("on_"))
-
-
-def notes_on_hooks(created: Mapping[str, Callback]) -> Iterator[str]:
-    """Yields a note for each callback with hooks of Lightning's loops that a run does not have."""
-    for name, callback in created.items():
-        hooks = [hook for hook in own_hooks(callback) if hook.startswith(("on_test", "on_predict"))]
-        if hooks:
-            verb = "is" if len(hooks) == 1 else "are"
-            yield (
-                f"callbacks.{name}: {' and '.join(hooks)} {verb} not called, since a run trains"
-                " and validates only."
-            )
 
 
 def raised_fault(error: BaseException, created: Mapping[str, Callback]) -> Fault | None:

@@ -5,7 +5,6 @@ code. It imports torch and other packages only in functions, so that `--help` is
 one sentence on stderr, with exit code 2.
 """
 
-import errno
 import os
 import signal
 import sys
@@ -115,9 +114,9 @@ def _with_faults(run: Callable[[], int]) -> int:
         if isinstance(error, BrokenPipeError):  # xformer components | head
             discard(sys.stdout)
             return 0
-        if error.errno != errno.ENAMETOOLONG:
+        if error.filename is None:
             raise
-        print(f"{error.filename}: {error.strerror}; give another path.", file=sys.stderr)
+        print(f"{error.filename}: {error.strerror}. Give another path.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nStopped by SIGINT.", file=sys.stderr)

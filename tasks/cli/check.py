@@ -36,13 +36,10 @@ def run(args: Any) -> int:
 def _print(results: list[dict[str, str]], file: str) -> None:
     rows = []
     for component, group in groupby(results, itemgetter("component")):
-        name, before = component, ""
         for row in group:
-            reason = row["sentence"].partition(" Seen with: ")[0]
-            again = row["verdict"] == "broken" and reason == before
-            sentence = "the same" if again else row["sentence"]
-            rows.append((name, row["law"], styled(*VERDICTS[row["verdict"]]), sentence))
-            name, before = "", reason
+            verdict = styled(*VERDICTS[row["verdict"]])
+            rows.append((component, row["law"], verdict, row["sentence"]))
+            component = ""
     headings = "component", "law", "", "result"
     console().print(table(rows, headings, styles=("bold",), no_wrap=range(3)))
     print()

@@ -30,7 +30,6 @@ OPTIONS = {
     "--save FILE": "output file: .png, .svg or .pdf (find_lr.png)",
     "--json": "print plain data",
 }
-FEW = 50  # losses, below which the steepest place is mostly noise
 DIVERGED = 4.0  # the test ends at a loss of this many times the lowest one
 
 
@@ -173,22 +172,10 @@ def _shown(result: RangeTest) -> tuple[float, float]:
 
 
 def _print_page(result: RangeTest, file: Path, command: str | None, ended: bool) -> None:
-    count, last = len(result.losses), result.rates[-1] if result.rates else 0.0
-    print(
-        f"{count} steps, learning rates {result.rates[0] if count else 0:g} to {last:.2g}: {file}"
-    )
-    if count < FEW:
-        print(f"{count} losses are few: the next run may propose another rate. Give more --steps.")
+    print(f"{len(result.losses)} steps: {file}")
     if ended:
         print("The test ended there, since the loss of the next step had diverged.")
     if command is None:
         print("The loss never fell. Try a lower --min, a higher --max, or more --steps.")
-        return
-    print(f"The loss falls most steeply at {result.proposal:g}; it is lowest at {_lowest(result)}.")
-    print(f"  {command}")
-
-
-def _lowest(result: RangeTest) -> str:
-    """Returns the rate with the lowest smoothed loss."""
-    i = min(range(len(result.smoothed)), key=result.smoothed.__getitem__)
-    return f"{result.rates[i]:.2g}"
+    else:
+        print(f"The loss falls most steeply at {result.proposal:g}:\n  {command}")

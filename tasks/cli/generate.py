@@ -193,7 +193,10 @@ def _continue_text(args: Any, run: Any, lines: list[str]) -> None:
         if i:
             _write("-" * 8 + "\n")
         _write(prompt)
-        _write_tokens(run.objective.tokenizer.stream(continuation=True), tokens)
+        decode: Any = run.objective.tokenizer.stream(continuation=True)
+        for token in tokens:  # (1,)
+            _write(decode(token.tolist()))
+        _write(decode.end() + "\n")
 
 
 def _answer_sources(args: Any, run: Any, lines: list[str]) -> None:
@@ -296,13 +299,6 @@ def _encode_prompt(run: Any, prompt: str) -> Any:
             got="white space, for which this tokenizer has no token",
         )
     return torch.tensor([[int(i) for i in ids]], device=device_of(run))
-
-
-def _write_tokens(decode: Any, tokens: Any) -> None:
-    """Write each token (1,) as text as soon as it is generated."""
-    for token in tokens:
-        _write(decode(token.tolist()))
-    _write(decode.end() + "\n")
 
 
 def _write(text: str) -> None:

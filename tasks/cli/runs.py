@@ -10,6 +10,7 @@ from typing import Any
 
 from tasks import State
 from tasks.cli.command import console, print_json, print_line, styled, table
+from tasks.cli.status import STYLES
 from xformer_kit.metrics import VAL_LOSS
 
 SHOWN = 20  # runs, without --all
@@ -23,7 +24,6 @@ OPTIONS = {
     "--all": f"all runs, not only the newest {SHOWN}",
     "--json": "print plain data",
 }
-STYLES = {"diverged": "red", "failed": "red", "running": "cyan", "stopped": "yellow"}
 
 
 def run(args: Any) -> int:

@@ -48,24 +48,16 @@ def check_planned(planned_key: str | None, config: Config, fingerprint: str) -> 
 class SameConfig:
     """Raises before the first step if ranks have different configs or data."""
 
-    digest: str
-    fingerprint: str
+    digest: str  # of both
 
     def on_fit_start(self, trainer: Any, task: Any) -> None:
-        per_rank = all_gather((self.digest, self.fingerprint), trainer.world_size)
-        digests, fingerprints = zip(*per_rank, strict=True)
+        digests = all_gather(self.digest, trainer.world_size)
         if len(set(digests)) > 1:
             raise config_error(
                 "config",
-                "must be the same on all ranks",
+                "must be the same on all ranks, and the data too",
                 f"the hashes {', '.join(digests)}",
-                "Start all from one file.",
-            )
-        if len(set(fingerprints)) > 1:
-            raise config_error(
-                "data",
-                "must be the same on all ranks; its fingerprints differ",
-                fix="Give every machine the same text.",
+                "Start all from one file, with the same text.",
             )
 
 
@@ -80,15 +72,7 @@ def schedule_notes(config: Config, steps: int) -> Iterator[str]:
 
 
 def mask_notes(config: Config) -> Iterator[str]:
-    """Yields a message for a mask that hides the right side from a masked language model, and for
-    each window that hides no token of the longest example of a text.
-    """
-    if config["task"]["name"] == "masked_language_modeling" and _sees_left_only(config):
-        both = "mask.causal=false" if "causal" in config["mask"] else "mask=full"
-        yield (
-            "mask: a masked token is predicted from the tokens on its left only;"
-            f" {both} adds those on its right."
-        )
+    """Yields a message for each window that hides no token of the longest example of a text."""
     if form_of(config["data"]) != "text":
         return
     length = max(config["data"]["seq_len"], config["data"].get("valid_len") or 0)
@@ -101,13 +85,6 @@ def mask_notes(config: Config) -> Iterator[str]:
                 f"mask: the window of {left + 1:,} tokens is not shorter than the {length:,} of an"
                 f" example (data.seq_len), so the mask has the effect of '{other}'."
             )
-
-
-def _sees_left_only(config: Config) -> bool:
-    """Whether no attention of the model attends to a later token."""
-    masks = {group.mask for plan in stacks(config) for group in plan.attention.groups}
-    bands = [mask.band() for mask in masks]
-    return bool(bands) and all(band is not None and band[1] == 0 for band in bands)
 
 
 def lora_notes(config: Config) -> Iterator[str]:

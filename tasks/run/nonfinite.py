@@ -37,10 +37,9 @@ def nonfinite_error(task: EvaluatedTask, saver: Any, step: int) -> NonFinite:
 
 def all_steps_skipped(steps: int) -> NonFinite:
     """The error at the end of a run with trainer.on_nonfinite=skip that skipped every step."""
-    which = f"All {steps:,} steps" if steps > 1 else "The only step"
     return NonFinite(
-        f"trainer.on_nonfinite: skip left out every step, so the model has learned nothing. {which}"
-        f" had a loss or a gradient that is not finite: start a new one with {REMEDIES}",
+        f"trainer.on_nonfinite: skip left out all steps ({steps:,}), whose loss or gradient is not"
+        f" finite, so the model has learned nothing: start a new one with {REMEDIES}",
         1,
     )
 

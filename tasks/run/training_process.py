@@ -203,7 +203,6 @@ class TrainingProcess:
         own_callbacks = user_callbacks.create_callbacks(
             config, self.run_dir, checkpoint.callbacks if checkpoint else None
         )
-        messages += user_callbacks.notes_on_hooks(own_callbacks)
         saved_average = checkpoint and checkpoint.average
         average = create_averages(config, cadence, self.checkpoint_dir, saved_average)
         self.checkpoint_saver = create_checkpoint_saver(self, own_callbacks, average)
@@ -211,7 +210,7 @@ class TrainingProcess:
             self.bar = self._create_bar()
         for message in messages:
             self._print_line(message)
-        same_config = checks.SameConfig(config_hash(config), self.prepared.fingerprint)
+        same_config = checks.SameConfig(f"{config_hash(config)} {self.prepared.fingerprint}")
         observers = create_observers(self, self.checkpoint_saver, average)
         # The user's callbacks run before CheckpointSaver, which saves their state.
         callbacks: list[Any] = [Observers([same_config, *observers])]

@@ -63,15 +63,6 @@ class Keep(callbacks.ModelCheckpoint):
         super().__init__(monitor=monitor)
 
 
-@CALLBACKS.register("tests")
-class Tests(Callback):
-    def on_test_end(self, trainer, task):
-        pass
-
-    def on_predict_start(self, trainer, task):
-        pass
-
-
 @CALLBACKS.register("watch")
 class Watch(Callback):
     def __init__(self, run_dir: Path, *, logs: bool = False, every: int = 1):
@@ -224,15 +215,6 @@ def test_averages_of_epochs_are_refused_with_the_options_that_replace_them(run, 
         "callbacks.average: averages once per epoch, and a run is one epoch for Lightning; got"
         " Average. Try checkpoints.average=5, or ema.decay=0.999."
     )
-
-
-def test_hooks_that_are_never_called_are_named(run, capsys):
-    assert run("callbacks.tests={}", "callbacks.device={}", "logger=wandb")[0] == 0
-    notes = [line for line in capsys.readouterr().err.splitlines() if "not called" in line]
-    assert notes == [
-        "callbacks.tests: on_predict_start and on_test_end are not called, since a run trains and"
-        " validates only."
-    ]
 
 
 def test_lightning_would_end_with_the_initial_weights_after_stochastic_weight_averaging(

@@ -212,7 +212,7 @@ def test_a_sample_of_many_combinations_has_every_value():
         ),
         (
             ["attn.heads=2,4", "--out", "no/where/s.yaml"],
-            "--out: must be a file that can be written; got no/where/s.yaml (there is no such",
+            "--out: must be a file that can be written; got no/where/s.yaml.",
         ),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",

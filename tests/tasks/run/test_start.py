@@ -204,8 +204,8 @@ def test_a_run_that_skipped_every_step_ends_as_nonfinite(begin, capsys):
     assert code == 3 and not (folder / "summary.json").exists()
     message = capsys.readouterr().err
     assert (
-        "skip left out every step, so the model has learned nothing. All 3 steps had a loss"
-        in message
+        "skip left out all steps (3), whose loss or gradient is not finite, so the model has"
+        " learned nothing: start a new one" in message
     )
     assert "resume=" not in message and "Traceback" not in message
     assert resume_run(folder) == 3

@@ -77,21 +77,6 @@ def test_a_window_that_hides_nothing_is_reported(config, words, lines):
         assert line in note and note.endswith("so the mask has the effect of 'causal'.")
 
 
-@pytest.mark.parametrize(
-    ("words", "both"),
-    [
-        (["mask=causal"], "mask=full"),
-        (["mask={name: sliding_window, window: 4}"], "mask.causal=false"),
-        (["mask={name: sliding_window, window: 4, causal: false}"], None),
-        ([], None),
-    ],
-)
-def test_a_masked_language_model_that_sees_one_side_only_has_a_note(config, words, both):
-    found = list(mask_notes(config("task=masked_language_modeling", "model=encoder", *words)))
-    start = "mask: a masked token is predicted from the tokens on its left only; "
-    assert found == ([] if both is None else [f"{start}{both} adds those on its right."])
-
-
 def test_adapters_of_random_weights_are_reported(begin):
     sentence = "lora.rank: the adapters are trained on random weights, which are frozen; init_from"
     _, base = begin("base", "trainer.max_steps=1", "lora.rank=2")
