@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     if arguments[0] == "train":  # its arguments are those of Hydra
-        if completion.is_completion(arguments):
+        if any(word in completion.FLAGS for word in arguments):
             return _with_faults(lambda: completion.main(arguments[1:], COMMANDS))
         with output_without_reader():
             return _with_faults(lambda: train.main(arguments[1:]))

@@ -158,11 +158,7 @@ def _memory(description: Description, config: Facts) -> Any:
             f" {description.precision}"
         ),
         table(rows, styles=("", "", ""), right=[1, 2], no_wrap=[1, 2]),
-        styled(
-            "activations of one micro-batch, without weights; temporaries: other tensors at the"
-            " peak, which may be later, in the loss or the optimizer's step"
-        ),
-        styled("memory of tensors only, without libraries and gaps of the allocator"),
+        styled("of tensors only; temporaries: other tensors at the peak"),
     )
 
 

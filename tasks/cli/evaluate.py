@@ -42,6 +42,12 @@ OPTIONS = {
 }
 ANSWER_OPTIONS = ("reference", "beam", "length_penalty")
 
+# Count of `text_likelihood` -> the sentence after it.
+NOTES = {
+    "unknown": "tokens are unknown words, which the tokenizer does not tell apart",
+    "characters_dropped": "characters are dropped, for which the tokenizer has no token",
+}
+
 
 def run(args: Any) -> int:
     _, config = open_run(args.run, args.components)
@@ -96,26 +102,18 @@ def _evaluate_validation(args: Any) -> int:
 
 def _evaluate_text(args: Any, config: Config) -> int:
     """Print the likelihood of the text --input."""
-    from tasks.cli.given_text import FORMS, TEXT, form_of
+    from tasks.cli.given_text import TEXT, form_of
     from tasks.cli.likelihood import text_likelihood
 
     run = load_run(args, default="last")
     field = args.field or config["data"].get("text") or "text"
     metrics = text_likelihood(run, args.input, field, args.batch_size)
-    notes = []
-    if unknown := metrics.get("unknown"):
-        notes.append(
-            f"{unknown:,} tokens are unknown words, which the tokenizer does not tell apart."
-        )
-    if dropped := metrics.get("characters_dropped"):
-        notes.append(f"The tokenizer drops {dropped:,} characters that it has no token for.")
+    notes = [f"{metrics[key]:,} {text}." for key, text in NOTES.items() if metrics.get(key)]
     data = {"run": str(run.path), "checkpoint": run.checkpoint, "input": args.input} | metrics
     name = "stdin" if args.input == "-" else args.input
     if (form := form_of(args.input, config["data"])) != TEXT:
         data["field"] = field
         name += f" read as {form}, field '{field}'"
-    elif config["data"]["name"] in FORMS:
-        name += " read as text"
     return print_result(args, data, _print, run, metrics, f", {name}", " ".join(notes))
 
 

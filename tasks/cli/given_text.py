@@ -58,7 +58,11 @@ def given_windows(
     data = config["data"]
     form = form_of(path, data)
     by_document = form != TEXT and bool(data.get("documents"))
-    texts = _plain_texts(path) if form == TEXT else _field_texts(path, field, form, data)
+    if form == TEXT:
+        found = [Path(STDIN)] if path == "-" else files.find(path, "--input")
+        texts = files.joined(found, "--input")
+    else:
+        texts = _field_texts(path, field, form, data)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "text", "text.bin")
         file.parent.mkdir()
@@ -82,11 +86,6 @@ def given_windows(
             documents=counts.get("documents"),
         )
         yield windows, counts["dropped"]
-
-
-def _plain_texts(path: str) -> Iterator[str]:
-    found = [Path(STDIN)] if path == "-" else files.find(path, "--input")
-    return files.joined(found, "--input")
 
 
 def _field_texts(path: str, field: str, form: str, data: Config) -> Iterator[str]:

@@ -69,7 +69,7 @@ def _check_options(args: Any) -> None:
     """Raises ConfigError for an unknown kind, and for an option of another kind."""
     if args.kind not in KINDS:
         fix = suggestion(args.kind or "", KINDS)
-        raise config_error("plot", "needs a kind of picture", args.kind, fix)
+        raise config_error("plot", "needs a kind of picture", args.kind or "", fix)
     faults = [*too_small(vars(args), length=1, prefix=0)]
     for name in dict.fromkeys(name for _, options in KINDS.values() for name in options):
         kinds = [kind for kind, (_, options) in KINDS.items() if name in options]

@@ -248,10 +248,10 @@ def _check_or_write(path: Path, entry: State) -> None:
 def _line(entry: State) -> str:
     lists = {name: len(entry[name]) for name in ("missing", "unused", "reshaped")}
     other = "".join(f", {count:,} {name}" for name, count in lists.items() if count)
-    names = {counts: name for name, counts in reversed(entry["new_rows"].items()) if counts[0]}
     other += "".join(
         f", {new:,} of {count:,} rows of {name} are new"
-        for (new, count), name in reversed(names.items())
+        for name, (new, count) in entry["new_rows"].items()
+        if new
     )
     return (
         f"Starting from {entry['run']} ({entry['checkpoint']}, step {entry['step']:,}):"

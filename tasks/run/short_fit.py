@@ -27,17 +27,12 @@ from xformer_kit.data.preparation.training_data import TrainingData, set_tokeniz
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import Fault, Faults, config_error
-from xformer_kit.text.user_path import is_override
 
 
 def single_device_config(words: list[str], command: str) -> Config:
     """Returns the config of a line of overrides. Raises ConfigError with its faults, as for
     training, and for what has no use here: several devices, and options of a run's directory.
     """
-    if runs := [word for word in words if not is_override(word)]:
-        raise config_error(
-            command, "takes overrides, as python train.py does", " ".join(runs), "Leave it out."
-        )
     refuse(_unused(words, command))
     config = compose(words, once=True)
     if ranks.has_launcher() or config["trainer"].get("devices", 1) not in (1, "1", "auto"):

@@ -257,15 +257,13 @@ class TrainingProcess:
         self._print_line(summary.start_line(self.config, model, self.prepared.train, self.run_dir))
         if self.checkpoint:
             self._print_line(f"Going on at step {step:,} of {self.total_steps:,}.")
-        if self.job.max_steps is not None and (line := self._record_length()):
+        per_epoch = self.data.batches.steps_per_epoch
+        if self.job.max_steps is not None and (
+            line := prolonged.record(self.run_dir, self.config, step, per_epoch)
+        ):
             self._print_line(line)
         if not self.cadence.is_last(step):
             (self.run_dir / summary.SUMMARY).unlink(missing_ok=True)
-
-    def _record_length(self) -> str:
-        """See `tasks.run.prolonged.record`."""
-        per_epoch = self.data.batches.steps_per_epoch
-        return prolonged.record(self.run_dir, self.config, self.task.step, per_epoch)
 
     def _fit(self) -> None:
         """Trains the remaining steps. If there are none, the task has the averaged weights of the

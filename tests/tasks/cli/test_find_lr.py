@@ -86,7 +86,7 @@ def test_it_starts_from_the_weights_of_a_run_and_needs_no_validation(capsys, tmp
         (["--steps", "5"], "--steps: must be at least 20; got 5."),
         (["--save", "x.jpg"], "--save: must end in one of .png, .svg, .pdf; got '.jpg'."),
         (["hydra.run.dir=x"], "hydra.run.dir: is of a run or a study, which xformer find-lr"),
-        (["outputs/x"], "find-lr: takes overrides, as python train.py does; got outputs/x."),
+        (["outputs/x"], "outputs/x: cannot be read as key=value."),
         (["trainer.devices=2"], "trainer.devices: must be 1 for xformer find-lr, which finds"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",

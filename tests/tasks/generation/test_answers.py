@@ -188,7 +188,7 @@ def test_a_prompt_has_the_answer_of_a_file_with_the_same_line(trained, capsys):
         ),
         (
             ["evaluate", "RUN", "--input", "IN", "--reference", "IN", "--field", "body"],
-            "--field: has no effect on --input IN of a run of task=seq2seq. Leave it out.",
+            "--field: has no effect on --input",
         ),
         (
             ["evaluate", "RUN", "--input", "IN", "--reference", "SHORT"],
