@@ -47,4 +47,3 @@ def _print(results: list[dict[str, str]], file: str) -> None:
     held, broken = count["ok"], count["broken"]
     text = f"{file}: {held} held, {broken} broken, {count.total() - held - broken} skipped."
     print_wrapped((text, "bold red" if broken else "bold green"))
-    print_wrapped(("docs/guide/components.md explains the laws.", "dim"))

@@ -1,6 +1,7 @@
 """The page that `xformer describe` prints: tree, costs, kernels and values of a model."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
@@ -43,24 +44,13 @@ def print_page(
 
 
 def _parameters(description: Description) -> Table:
-    """Returns the table of parameters, with the facts that are true. Matrices decay, except those
-    with "no decay".
-    """
+    """Returns the table of parameters, with the facts of ParameterInfo that are true."""
     rows = []
     for row in description.parameters:
         info, count = row.info, f"{row.number} x" if row.number > 1 else ""
-        facts = {
-            "writes to the stream": info.writes,
-            "gated": info.gated,
-            "bias": info.bias,
-            "values": info.values and not info.writes,
-            "shared by heads": info.shared,
-            "no decay": len(row.shape) > 1 and not info.decays,
-            "its gradient may be zero": info.zero_gradient,
-        }
         axes = " x ".join(info.axes) if info.axes else "not stated"
         sizes = " x ".join(map(str, row.shape))
-        true = ", ".join(name for name, holds in facts.items() if holds)
+        true = ", ".join(name for name, fact in asdict(info).items() if fact is True)
         rows.append((count, row.name, sizes, info.role, axes, true))
     headings = "", "parameter", "shape", "role", "axes", "facts"
     return table(rows, headings, styles=("dim", *[""] * 4, "dim"), right={0}, no_wrap={0, 1, 2})
@@ -120,10 +110,9 @@ def _flops(description: Description) -> Any:
         lengths = f"with a source and a target of {seq_len:,} tokens each, tokens of both counted"
     if description.given_logits < 1:
         lengths += f"; {100 * description.given_logits:.3g} % of the tokens get logits"
-    ratio = training / forward if forward else 0
     rows = [
         ("forward", format_count(forward), lengths),
-        ("training", format_count(training), f"forward and backward, {ratio:.2f} x forward"),
+        ("training", format_count(training), "forward and backward"),
     ]
     total = description.tree.parameters
     if description.active_parameters < total:

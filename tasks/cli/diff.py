@@ -122,13 +122,8 @@ def _costs(difference: Any) -> Any:
 def _parameters(difference: Any) -> Any:
     from rich.console import Group
 
-    shared, totals = difference.shared, difference.costs[0][1:]
-    shares = " and ".join(
-        f"{100 * shared / total:.3g} % of {mark}'s"
-        for total, mark in zip(filter(None, totals), "AB", strict=False)
-    )
     note = styled(
-        f"{format_count(shared)} in tensors of the same name and shape, {shares}: equal at the"
+        f"{format_count(difference.shared)} in tensors of the same name and shape: equal at the"
         " start with the same seed and init"
     )
 

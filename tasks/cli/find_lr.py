@@ -140,8 +140,6 @@ def steepest(rates: Sequence[float], losses: Sequence[float]) -> float | None:
 
 def plot(result: RangeTest) -> Any:
     """Returns the picture of the losses over the learning rate, which is logarithmic."""
-    from matplotlib.ticker import LogFormatter, NullFormatter
-
     from xformer_kit.inspect.picture import Picture
     from xformer_kit.inspect.style import COLOURS, FAINT
 
@@ -150,25 +148,14 @@ def plot(result: RangeTest) -> Any:
         axes.plot(result.rates, result.losses, color=FAINT, linewidth=0.8, label="batch")
         axes.plot(result.rates, result.smoothed, color=COLOURS[2], label="smoothed")
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(LogFormatter())
-        axes.xaxis.set_minor_formatter(NullFormatter())
         if result.proposal is not None:
             label = f"steepest: optim.lr={result.proposal:g}"
             axes.axvline(result.proposal, color=COLOURS[1], linestyle="--", label=label)
-        axes.set_ylim(*_shown(result))
         axes.set_xlabel("learning rate, optim.lr")
         axes.set_ylabel("training loss, nats per token")
         figure.legend(loc="outside lower center", ncols=3)
 
     return Picture(6.4, 3.8, draw)
-
-
-def _shown(result: RangeTest) -> tuple[float, float]:
-    """Returns the losses at the ends of the axis; a loss far above the first ones is cut off."""
-    lowest = min(result.losses, default=0.0)
-    highest = max(result.smoothed[: len(result.smoothed) // 2], default=lowest + 1)
-    margin = 0.2 * (highest - lowest) or 1.0
-    return lowest - margin / 2, highest + 2 * margin
 
 
 def _print_page(result: RangeTest, file: Path, command: str | None, ended: bool) -> None:

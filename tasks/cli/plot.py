@@ -156,19 +156,12 @@ def _draw_attention(args: Any) -> tuple[Any, Path]:
             got=args.heads,
             fix="Try --heads 0,1.",
         )
-    if not args.text:
-        raise config_error(
-            "--text",
-            "must be the text that the model reads",
-            got="nothing",
-            fix="Try --text 'To be, or not to be'.",
-        )
     from tasks.generation.attention_picture import attention_picture, attention_weights
 
     run = load_run(args)
     layers = layers and [int(word) if word.isdigit() else word for word in layers]
     heads = heads and list(map(int, heads))
-    weights = attention_weights(run, args.text, args.target, layers, heads)
+    weights = attention_weights(run, args.text or "", args.target, layers, heads)
     return attention_picture(run, weights, heads=heads), run.path / "pictures"
 
 

@@ -4,7 +4,6 @@ seed next to it. Each directory, also without outputs/ before it, and `latest` a
 all commands.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -97,19 +96,16 @@ def _study_runs(studies: Path) -> dict[Path, str]:
 
 
 def _print(rows: list[State]) -> None:
-    headings = ("run", "task", "loss", "steps", "state")
-    of_study = any(row["study"] for row in rows)
-    page = table(_cells(rows), (*headings, *(["study"] * of_study)), right=(2, 3), no_wrap=(0,))
-    console().print(page)
-
-
-def _cells(rows: list[State]) -> Iterator[tuple[Any, ...]]:
     from xformer_kit.study.results import STATUS_NAMES
 
+    cells = []
     for row in rows:
         step, steps, status = row["step"], row["steps"], row["state"]
         count = "" if step is None else f"{step:,}"
         count += f" of {steps:,}" if steps and step != steps else ""
         loss = "" if row["loss"] is None else f"{row['loss']:.4f}"
         name = styled(STATUS_NAMES.get(status, status), STYLES.get(status, ""))
-        yield row["run"], row["task"] or "", loss, count.strip(), name, row["study"] or ""
+        study = row["study"] or ""
+        cells.append((row["run"], row["task"] or "", loss, count.strip(), name, study))
+    headings = "run", "task", "loss", "steps", "state", "study"
+    console().print(table(cells, headings, right=(2, 3), no_wrap=(0,)))

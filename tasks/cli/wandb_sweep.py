@@ -20,7 +20,7 @@ from hydra.errors import HydraException
 from tasks import Config, Facts, State
 from tasks.process.command_faults import changed_faults, faults_at, refuse
 from xformer_kit.config import compose, preflight
-from xformer_kit.config.line.overrides import expand
+from xformer_kit.config.line.overrides import expand, parse, parse_word
 from xformer_kit.config.line.to_overrides import to_overrides
 from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.config.saved.difference import differing, flat
@@ -67,13 +67,8 @@ def export_sweep(
     is invalid.
     """
     files = [f"components={override_text(components)}"] if components else []
-    parser = OverridesParser.create()
-    try:
-        overrides = [parser.parse_override(word) for word in expand(arguments)]
-    except HydraException as error:
-        reason = str(error).splitlines()[0]
-        fix = "Give values of options: attn.heads=2,4."
-        raise config_error("sweep", f"cannot be read: {reason}", " ".join(arguments), fix) from None
+    refuse(parse(arguments)[2])
+    overrides = [override for word in expand(arguments) for override in parse_word(word)]
     if any(override.key_or_group == "study" for override in overrides):
         return _study_sweep([*files, *arguments], method, metric_name)
     varied = [override for override in overrides if override.is_sweep_override()]

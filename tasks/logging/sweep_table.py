@@ -119,13 +119,10 @@ def over_seeds(rows: list[State], paths: Sequence[str]) -> Iterable[str]:
 def unfinished_messages(
     rows: list[State], sweep_dir: Path, components: Sequence[str] = ()
 ) -> Iterable[str]:
-    """Yields a message on the jobs that failed, and one on each job that was stopped."""
-    failed, stopped = (
-        [row["job"] for row in rows if row["status"] == status] for status in ("failed", "stopped")
-    )
-    if failed:
-        logs = ", ".join(str(sweep_dir / job / "train.log") for job in failed)
-        yield f"Job{'s' * (len(failed) > 1)} {', '.join(failed)} failed; why: {logs}"
-    for job in stopped:
-        command = resume(sweep_dir / job, components)
-        yield f"Job {job} was stopped. Go on with: {command}"
+    """Yields a message on each job that failed or was stopped."""
+    for row in rows:
+        run_dir = sweep_dir / row["job"]
+        if row["status"] == "failed":
+            yield f"Job {row['job']} failed; why: {run_dir / 'train.log'}"
+        elif row["status"] == "stopped":
+            yield f"Job {row['job']} was stopped. Go on with: {resume(run_dir, components)}"

@@ -24,7 +24,7 @@ from xformer_kit.model.build import build_model
 from xformer_kit.model.lora import ADAPTERS, adapter_paths, merged_state
 from xformer_kit.model.transfer import PATH, Transfer, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
-from xformer_kit.registry import ConfigError, Fault, Faults, config_error, format_value
+from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 from xformer_kit.tensors import canonical, parameter_table
 from xformer_kit.text.command_lines import value
 
@@ -187,20 +187,14 @@ def _vocabulary_faults(
         count = min(len(own), len(others))
         if not names or own[:count] == others[:count]:
             continue
-        at = next(i for i in range(count) if own[i] != others[i])
-        shared = len(rows[names[0]])
-        got = " and ".join(
-            format_value(each[at].decode("utf-8", "replace")) for each in (own, others)
-        )
         file = value(str(source_of(run)[0] / "tokenizer.json"))
         yield Fault(
             "tokenizer",
-            f"must begin with the tokens of init_from.run, whose token {at} is another",
-            got=got,
+            "must begin with the tokens of init_from.run",
             fix=(
                 f"Try tokenizer=pretrained tokenizer.path={file}. With"
-                f" 'init_from.allow=[{','.join([*allow, *names])}]', the {shared:,} tokens that"
-                " both have keep their rows."
+                f" 'init_from.allow=[{','.join([*allow, *names])}]', the tokens that both"
+                " have keep their rows."
             ),
         )
 

@@ -50,10 +50,11 @@ def _describe_step(task: EvaluatedTask, step: int) -> str:
     steps = task.data.step_sampler(task.accumulate, task.global_rank, task.trainer.world_size)
     examples = steps.keys(step)
     batch = map_tensors(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
-    numbers = [str(i % len(dataset)) for i in examples[:8]] + ["..."] * (len(examples) > 8)
+    numbers = [str(i % len(dataset)) for i in examples[:8]]
     return (
         f"The loss or the gradient of step {step + 1} is not finite. The first to break:"
-        f" {_first_nonfinite(task, batch, step)}. Its examples on this rank: {', '.join(numbers)}."
+        f" {_first_nonfinite(task, batch, step)}. Its first examples on this rank:"
+        f" {', '.join(numbers)}."
     )
 
 

@@ -11,42 +11,10 @@ import pytest
 from tasks.cli.comparison import letter
 from tasks.process.exit_codes import NONFINITE
 from tasks.study import state
-from tests.forked_train import train
 from tests.tasks.command_lines import fault, output
-from tests.train_processes import environment
 from xformer_kit.config import config_yaml, preflight, read_config
 from xformer_kit.study.command import command
 from xformer_kit.study.statistics import paired_difference
-
-WORDS = [
-    "study=norm_placement",
-    "study.factors={placement: [post]}",
-    "study.seeds=2",
-    "study.budget={match: none, by: null}",
-    "model.dim=32",
-    "model.layers=1",
-    "attn.heads=2",
-    "data=text",
-    "tokenizer=byte",
-    "data.seq_len=16",
-    "data.batch_size=4",
-    "trainer.max_steps=5",
-    "trainer.limit_val_batches=1",
-    "trainer.log_every_n_steps=1",
-    "logger=none",
-]
-
-
-@pytest.fixture(scope="module")
-def study_home(tmp_path_factory) -> Path:
-    """The directory in which a study of two variants at two seeds was run."""
-    home = tmp_path_factory.mktemp("study")
-    (home / "text.txt").write_text(
-        "the cat sat on a mat and saw what it had not seen before. " * 60
-    )
-    done = train([*WORDS, "data.path=text.txt"], home, environment(home))
-    assert done.returncode == 0, done.stderr
-    return home
 
 
 @pytest.fixture

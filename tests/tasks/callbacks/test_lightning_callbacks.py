@@ -212,7 +212,7 @@ def test_averages_of_epochs_are_refused_with_the_options_that_replace_them(run, 
     code, folder = run("callbacks.average={}")
     assert code == 2 and not folder.exists()
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "callbacks.average: averages once per epoch, and a run is one epoch for Lightning; got"
+        "callbacks.average: is not supported in a run; got"
         " Average. Try checkpoints.average=5, or ema.decay=0.999."
     )
 

@@ -16,7 +16,7 @@ from tasks.run.resume import resume_run
 from tasks.study.collect import results
 from tasks.study.progress import progress
 from tests.tasks.command_lines import fault, output
-from tests.tasks.test_study_commands import data, home, pool, study_home  # noqa: F401
+from tests.tasks.test_study_commands import data, home, pool  # noqa: F401
 from xformer_kit.files.saved_files import read_object
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import stop
