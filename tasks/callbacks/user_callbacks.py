@@ -47,7 +47,13 @@ def create_callbacks(config: Facts, run_dir: Path, saved: Facts | None) -> dict[
             continue  # created by observers.py
         callback = _create(name, options, run_dir)
         if isinstance(callback, EarlyStoppingOptions):
-            callback = early_stopping(callback)
+            callback = EarlyStopping(
+                callback.metric,
+                min_delta=callback.min_delta,
+                patience=callback.patience,
+                mode=mode_of(callback.metric, callback.mode),
+                check_finite=False,  # such a value is not better than any other
+            )
         if fault := _unusable(callback):
             raise ConfigError(replace(fault, path=f"callbacks.{name}", got=type(callback).__name__))
         if state := (saved or {}).get(name):
@@ -117,17 +123,6 @@ def raised_fault(error: BaseException, created: Mapping[str, Callback]) -> Fault
         if frame.f_locals.get("self") is callback:
             return Fault(f"callbacks.{name}", one_line(error))
     return None
-
-
-def early_stopping(options: EarlyStoppingOptions) -> EarlyStopping:
-    """Returns Lightning's callback. A metric that is not finite is not better than any other."""
-    return EarlyStopping(
-        options.metric,
-        min_delta=options.min_delta,
-        patience=options.patience,
-        mode=mode_of(options.metric, options.mode),
-        check_finite=False,
-    )
 
 
 def state_fault(name: str, state: Any) -> Fault | None:

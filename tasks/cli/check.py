@@ -3,11 +3,9 @@ Exit code 1 if a component breaks a law, 2 if one cannot be registered.
 """
 
 from collections import Counter
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
-from tasks.cli.command import console, import_files, print_result, print_wrapped, styled, table
+from tasks.cli.command import console, import_files, print_result, print_wrapped, table
 
 SUMMARY = "run the laws on components of your own"
 EXAMPLES = """examples:
@@ -17,8 +15,6 @@ OPTIONS = {
     "file FILE": "a Python file that registers components",
     "--json": "print plain data",
 }
-# Verdict of a law -> its text and style.
-VERDICTS = {"ok": ("ok", "green"), "broken": ("BROKEN", "bold red"), "skipped": ("skipped", "dim")}
 
 
 def run(args: Any) -> int:
@@ -34,12 +30,7 @@ def run(args: Any) -> int:
 
 
 def _print(results: list[dict[str, str]], file: str) -> None:
-    rows = []
-    for component, group in groupby(results, itemgetter("component")):
-        for row in group:
-            verdict = styled(*VERDICTS[row["verdict"]])
-            rows.append((component, row["law"], verdict, row["sentence"]))
-            component = ""
+    rows = (result.values() for result in results)
     headings = "component", "law", "", "result"
     console().print(table(rows, headings, styles=("bold",), no_wrap=range(3)))
     print()

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import State
-from tasks.cli.command import console, print_json, print_line, styled, table
-from tasks.cli.status import STYLES
+from tasks.cli.command import console, print_json, print_line, table
 from xformer_kit.metrics import VAL_LOSS
 
 SHOWN = 20  # runs, without --all
@@ -104,8 +103,7 @@ def _print(rows: list[State]) -> None:
         count = "" if step is None else f"{step:,}"
         count += f" of {steps:,}" if steps and step != steps else ""
         loss = "" if row["loss"] is None else f"{row['loss']:.4f}"
-        name = styled(STATUS_NAMES.get(status, status), STYLES.get(status, ""))
-        study = row["study"] or ""
+        name, study = STATUS_NAMES.get(status, status), row["study"] or ""
         cells.append((row["run"], row["task"] or "", loss, count.strip(), name, study))
     headings = "run", "task", "loss", "steps", "state", "study"
     console().print(table(cells, headings, right=(2, 3), no_wrap=(0,)))
