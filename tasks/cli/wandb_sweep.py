@@ -20,12 +20,13 @@ from hydra.errors import HydraException
 from tasks import Config, Facts, State
 from tasks.process.command_faults import changed_faults, faults_at, refuse
 from xformer_kit.config import compose, preflight
-from xformer_kit.config.line.overrides import expand, parse, parse_word
+from xformer_kit.config.line.overrides import expand, parse_word
 from xformer_kit.config.line.to_overrides import to_overrides
 from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.config.saved.difference import differing, flat
 from xformer_kit.metrics import VAL_LOSS
 from xformer_kit.registry import ConfigError, Context, config_error
+from xformer_kit.registry.messages import one_line
 from xformer_kit.study import study_node
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.metric import metric
@@ -67,8 +68,11 @@ def export_sweep(
     is invalid.
     """
     files = [f"components={override_text(components)}"] if components else []
-    refuse(parse(arguments)[2])
-    overrides = [override for word in expand(arguments) for override in parse_word(word)]
+    try:
+        overrides = [override for word in expand(arguments) for override in parse_word(word)]
+    except HydraException as error:
+        fix = "Give values of options: attn.heads=2,4."
+        raise config_error("sweep", f"cannot be read ({one_line(error)})", fix=fix) from None
     if any(override.key_or_group == "study" for override in overrides):
         return _study_sweep([*files, *arguments], method, metric_name)
     varied = [override for override in overrides if override.is_sweep_override()]

@@ -70,7 +70,7 @@ def split_at_holes(objective: Any, text: str, where: str) -> tuple[str | None, l
     ordered = all(name in (None, number) for number, name in enumerate(named))
     if not ordered or len(matches) > len(holes) > 1:
         rule = f"must have at most {len(holes)} holes: {MASK}, or sentinels in order, 0 first"
-        raise config_error(where, rule, got=", ".join(match[0] for match in matches))
+        raise config_error(where, rule, got=f"{len(matches)}, {matches[0][0]} first")
     bounds = [0, *(edge for match in matches for edge in match.span()), len(text)]
     pieces = [text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]
     if _words_include_space(objective.tokenizer):

@@ -147,7 +147,9 @@ def check_metrics(config: Config, classes: int) -> None:
 
 
 def text_measures(config: Config, pairs: Sequence[tuple[str, str]]) -> Metrics:
-    """Returns the metrics of (answer, target) pairs, at least one."""
+    """Returns the metrics of (answer, target) pairs; {} without pairs."""
+    if not pairs:
+        return {}
     answers, targets = map(list, zip(*pairs, strict=True))
     metrics = create_metrics(config, 0, torch.device("cpu"), ["texts"], synced=False)
     for metric in metrics.values():

@@ -71,7 +71,7 @@ def test_a_part_of_the_page_has_the_groups_of_its_words():
     lines = [line.split()[0] for line in page.splitlines() if line[2:3].strip()]
     assert lines[:3] == ["norm", "attn", "trainer"]
     assert all(line.startswith("trainer.") for line in lines[3:-1]) and len(lines) > 10
-    assert page.startswith("  attn     *multi_head ") and "\n  norm     *rms " in page
+    assert page.startswith("  norm     *rms ") and "\n  attn     *multi_head " in page
     assert page.endswith("\nTheir options: xformer components norm and xformer components attn\n")
     with pytest.raises(ConfigError, match=r"^--help: no group has this name; got atn\. Did"):
         train_help(["atn"])
