@@ -114,7 +114,7 @@ def _costs(difference: Any) -> Any:
         to_text = format_bytes if name.startswith("memory") else format_count
         cells = ("not known" if cost is None else to_text(cost) for cost in (one, other))
         ratio = f"{other / one:.3g}" if one and other is not None else ""
-        return name, *cells, styled(ratio, "dim" if one == other else "bold")
+        return name, *cells, ratio
 
     return _two_columns((row(*cost) for cost in difference.costs), "B / A")
 

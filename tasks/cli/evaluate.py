@@ -93,11 +93,8 @@ def _evaluate_validation(args: Any) -> int:
     from tasks.cli.likelihood import validation_likelihood
 
     metrics = validation_likelihood(run, args.batch_size)
-    note = None
-    if limit := run.config["trainer"].get("limit_val_batches"):
-        note = f"The run itself validated on less: trainer.limit_val_batches={limit}."
     data = {"run": str(run.path), "checkpoint": run.checkpoint} | metrics
-    return print_result(args, data, _print, run, metrics, "", note)
+    return print_result(args, data, _print, run, metrics, "")
 
 
 def _evaluate_text(args: Any, config: Config) -> int:

@@ -229,9 +229,6 @@ def _print_row(size: Measurement) -> None:
 def _print_end(found: list[Measurement], limits: Limits, command: str) -> None:
     largest, fastest = max(found), max(found, key=lambda size: size.tokens_per_second)
     limit = format_bytes(limits.memory)
-    if largest.batch_size >= limits.largest:
-        print(f"All sizes up to {largest.batch_size} fit into {limit}, the memory limit.")
-    else:
-        print(f"Largest that fits into {limit}, the memory limit: {largest.batch_size}.")
+    print(f"Largest up to {limits.largest} that fits into {limit}: {largest.batch_size}.")
     print(f"Fastest: {fastest.batch_size}. Smallest within 5 % of its speed:")
     print(f"  {command}")

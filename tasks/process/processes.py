@@ -25,7 +25,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -36,6 +36,9 @@ from tasks.process.job import Job
 from tasks.process.ranks import rank
 from xformer_kit.files.saved_files import check_stays_inside
 
+# Functions that send a signal to the child processes that train now.
+_signal_senders: list[Callable[[int], None]] = []
+
 
 def end_with_parent(parent: int | None) -> None:
     """Makes this process end when its parent does: by the kernel on Linux, otherwise by a thread
@@ -45,15 +48,11 @@ def end_with_parent(parent: int | None) -> None:
     kill -9 of the agent.
     """
     if sys.platform == "linux":
-        _set_signal_of_parents_end(signal.SIGKILL)
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # 1: PR_SET_PDEATHSIG
     else:
         threading.Thread(target=_exit_after, args=(os.getppid(),), daemon=True).start()
     if parent not in (None, os.getppid()):  # it died before the lines above
         os._exit(1)
-
-
-def _set_signal_of_parents_end(number: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(1, number, 0, 0, 0)  # 1: PR_SET_PDEATHSIG
 
 
 def _exit_after(parent: int) -> None:
@@ -153,18 +152,38 @@ def forward_signals(send: Callable[[int], None]) -> Iterator[None]:
     previous_handlers = {
         number: signal.signal(number, lambda number, _frame: send(number)) for number in SIGNALS
     }
+    _signal_senders.append(send)
     try:
         yield
     finally:
+        _signal_senders.remove(send)
         for number, handler in previous_handlers.items():
             signal.signal(number, handler)
 
 
 @cache
 def end_with_launcher() -> None:
-    """Makes this process receive SIGTERM when Hydra's launcher ends, if a launcher such as joblib
-    started it for the jobs of a multirun: joblib's workers would continue to train without it. The
-    run saves its state first. Only on Linux.
+    """Makes this process end when Hydra's launcher ends, if a launcher such as joblib started it
+    for the jobs of a multirun: joblib's workers would continue to train without it.
     """
-    if multiprocessing.parent_process() is not None and sys.platform == "linux":
-        _set_signal_of_parents_end(signal.SIGTERM)
+    launcher = multiprocessing.parent_process()
+    if launcher is not None and sys.platform != "win32":
+        threading.Thread(
+            target=_exit_after_launcher, args=(launcher.pid, os.getppid()), daemon=True
+        ).start()
+
+
+def _exit_after_launcher(launcher: int, parent: int) -> None:
+    """Waits until one of these processes ends, then stops the runs of this one and exits."""
+    from xformer_kit.data.preparation.training_data import (
+        is_running,  # with torch, which --help does not need
+    )
+
+    while os.getppid() == parent and is_running(launcher):
+        time.sleep(0.5)
+    for send in _signal_senders:  # the run saves its state first
+        with suppress(ProcessLookupError):
+            send(signal.SIGTERM)
+    while _signal_senders:
+        time.sleep(0.1)
+    os._exit(128 + signal.SIGTERM)

@@ -87,15 +87,6 @@ def mask_notes(config: Config) -> Iterator[str]:
             )
 
 
-def lora_notes(config: Config) -> Iterator[str]:
-    """Yields a message if adapters are trained on weights that have learned nothing."""
-    if (config.get("lora") or {}).get("rank") and not (config.get("init_from") or {}).get("run"):
-        yield (
-            "lora.rank: the adapters are trained on random weights, which are frozen; init_from=RUN"
-            " takes those of a run."
-        )
-
-
 def data_notes(config: Config, prepared: Any) -> Iterator[str]:
     """Yields messages on the prepared data that do not prevent training."""
     tokenizer_class = TOKENIZERS[config["tokenizer"]["name"]]

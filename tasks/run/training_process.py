@@ -136,7 +136,6 @@ class TrainingProcess:
         for note in (
             *checks.data_notes(config, prepared),
             *checks.schedule_notes(config, self.total_steps),
-            *checks.lora_notes(config),
             *checks.mask_notes(config),
         ):
             self._print_line(note)

@@ -77,14 +77,6 @@ def test_a_window_that_hides_nothing_is_reported(config, words, lines):
         assert line in note and note.endswith("so the mask has the effect of 'causal'.")
 
 
-def test_adapters_of_random_weights_are_reported(begin):
-    sentence = "lora.rank: the adapters are trained on random weights, which are frozen; init_from"
-    _, base = begin("base", "trainer.max_steps=1", "lora.rank=2")
-    assert sentence in (base / "train.log").read_text()
-    _, run = begin("run", "trainer.max_steps=1", "lora.rank=2", f"init_from={base}")
-    assert sentence not in (run / "train.log").read_text()
-
-
 @pytest.mark.parametrize("quiet", [False, True])
 def test_validation_examples_that_are_in_training_are_reported_and_counted(
     config, tmp_path, capsys, quiet
