@@ -243,7 +243,7 @@ def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
             ["bias", "position=rotary"],
             "position: none of the model's adds a bias to scores. Those that do: alibi, ",
         ),
-        (["attention", "{run}"], "--text: must be the text that the model reads; got nothing."),
+        (["attention", "{run}"], "--text: must hold one token at least; got none."),
         (["attention", "--text", "x"], "plot attention: takes one run's directory; got none."),
         (
             ["attention", "{run}", "--text", "x", "--heads", "a"],
