@@ -27,6 +27,12 @@ PRELOADED = [
     "tasks.run.training_process",
     "tasks.logging.sweep_table",
     "xformer_kit.study.plan",
+    # Of the report of a study.
+    "jinja2",
+    "matplotlib.backends.backend_svg",
+    "optuna",
+    "scipy.stats",
+    "torch.utils.flop_counter",
 ]
 
 

@@ -99,15 +99,6 @@ def _archive_fault(archive: zipfile.ZipFile) -> str | None:
     return None if damaged is None else f"'{damaged}' does not have its checksum"
 
 
-def damage(path: Path) -> str | None:
-    """Why a file is not a valid checkpoint, or None."""
-    try:
-        read(path)
-    except DamagedError as error:
-        return str(error)
-    return None
-
-
 def _size(path: Path) -> str:
     """The size of a file, at the start of a message; empty if it cannot be read."""
     try:

@@ -40,8 +40,7 @@ class CheckpointSaver:
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if not self.cadence.saves_checkpoints:
             return
-        step, metric = task.step, self.ranking.metric
-        value = monitored_value("checkpoints.metric", metric, trainer, task)
+        step, value = task.step, monitored_value(self.ranking.metric, trainer, task)
         is_best = self.ranking.add(step, value)
         is_due = self.cadence.saves_at(step) or self.cadence.is_last(step)
         if is_best or is_due or self.cadence.checkpoint_every is None:

@@ -62,11 +62,11 @@ def missing_metric(option: str, metric: str, known: Iterable[str]) -> ConfigErro
     return config_error(option, f"the run has no metric '{metric}'", fix=fix)
 
 
-def monitored_value(option: str, metric: str, trainer: Any, task: Task) -> float:
-    """Returns the value of a metric after a validation, equal on all ranks: one of the validation,
-    the training loss, or one that a callback has logged with `task.log`.
+def monitored_value(metric: str, trainer: Any, task: Task) -> float:
+    """Returns the value of checkpoints.metric after a validation, equal on all ranks: one of the
+    validation, the training loss, or one that a callback has logged with `task.log`.
 
-    Raises ConfigError, with the path of the `option` that names it, if there is none.
+    Raises ConfigError if there is none.
     """
     metrics = of_split(task.validation)
     if metric in metrics:
@@ -74,7 +74,7 @@ def monitored_value(option: str, metric: str, trainer: Any, task: Task) -> float
     logged = trainer.callback_metrics
     if metric not in logged:
         known = (TRAIN_LOSS, *metrics, *(key for key in logged if key.startswith(VAL)))
-        raise missing_metric(option, metric, known)
+        raise missing_metric("checkpoints.metric", metric, known)
     return float(trainer.strategy.broadcast(float(logged[metric])))
 
 

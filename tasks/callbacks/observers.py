@@ -1,14 +1,16 @@
 """Creates the observers of a run, in the order in which they run."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tasks import Config
 from tasks.callbacks.averages import Averages
-from tasks.callbacks.built_in import create_built_in
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.checkpoint_saver import CheckpointSaver
 from tasks.callbacks.monitored import MonitoredMetrics, Ranking
+from tasks.callbacks.norms import NormsLog
+from tasks.callbacks.pictures import AttentionPictures
 from tasks.callbacks.profile import Profile
 from tasks.callbacks.progress import ProgressObserver
 from tasks.callbacks.pruning import Pruning
@@ -17,10 +19,18 @@ from tasks.callbacks.stopping import Deadline, NonFiniteGuard, RequestedStop, Si
 from tasks.callbacks.user_callbacks import own_hooks
 from tasks.logging.summary import versions
 from xformer_kit.config import config_yaml
-from xformer_kit.config.options.callbacks import monitored_metrics
+from xformer_kit.config.options.callbacks import (
+    CALLBACKS,
+    Norms,
+    Pictures,
+    monitored_metrics,
+    only_observes,
+)
 from xformer_kit.config.options.settings import SETTINGS
 from xformer_kit.config.options.trainer_schema import seconds
 from xformer_kit.metrics import VAL, mode_of
+
+BUILT_IN: dict[type, Any] = {Norms: NormsLog, Pictures: AttentionPictures}
 
 
 def create_averages(config: Config, cadence: Cadence, folder: Path, saved: Any) -> Averages | None:
@@ -74,7 +84,7 @@ def create_observers(run: Any, saver: CheckpointSaver, averages: Averages | None
         saver.user_callbacks and RequestedStop(cadence, saver.user_callbacks, average_at_end),
         None if limit is None else Deadline(cadence, limit, run.signals),
         run.recorder,
-        *create_built_in(run.config, cadence, run.run_dir, run.logger, run.is_rank_zero),
+        *_built_in(run),
         bar and ProgressObserver(bar, run.recorder.clock),
         bar and trainer.get("sample", True) and Samples(run.run_dir, run.logger),
         averages,
@@ -84,6 +94,17 @@ def create_observers(run: Any, saver: CheckpointSaver, averages: Averages | None
         SignalStop(cadence, run.signals, guard, save, bool(saver.user_callbacks)),
     ]
     return list(filter(None, observers))
+
+
+def _built_in(run: Any) -> Iterator[Any]:
+    """Yields the built-in callbacks, which observe a run and do not change it, on each rank. Raises
+    ConfigError if one needs a package that is not installed.
+    """
+    for name, node in (run.config.get("callbacks") or {}).items():
+        if only_observes(name):
+            options = CALLBACKS.create({"name": name} | dict(node))
+            create = BUILT_IN[type(options)]
+            yield create(options, run.cadence, run.run_dir, run.logger, run.is_rank_zero)
 
 
 def _monitored_metrics(config: Config, own_callbacks: dict[str, Any]) -> MonitoredMetrics:

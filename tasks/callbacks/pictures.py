@@ -4,7 +4,6 @@ logger.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,12 @@ from tasks.callbacks.cadence import Cadence
 from tasks.generation.attention_picture import attention_picture
 from tasks.generation.decoding import batch_to_device
 from tasks.modules.evaluation import EvaluatedTask as Task
+from tasks.process.command_faults import faults_at
 from xformer_kit.config.options.callbacks import Pictures as Options
 from xformer_kit.inspect import plot_bias, plot_mask
 from xformer_kit.inspect.attention_record import AttentionRecord, record_attention
 from xformer_kit.inspect.picture import Picture
-from xformer_kit.registry import config_error
+from xformer_kit.inspect.style import require_matplotlib
 
 
 @dataclass(eq=False)
@@ -32,13 +32,8 @@ class AttentionPictures:
     draws: bool  # on rank 0
 
     def __post_init__(self) -> None:
-        if find_spec("matplotlib") is None:
-            raise config_error(
-                "callbacks.pictures",
-                "needs the package matplotlib",
-                "none",
-                'Use pip install "xformer_kit[study]".',
-            )
+        with faults_at("callbacks.pictures"):
+            require_matplotlib()
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         if task.step == 0:

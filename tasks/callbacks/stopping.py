@@ -72,7 +72,6 @@ class RequestedStop:
     callbacks: Mapping[str, Any]
     delays: bool
     is_early: bool = False  # whether a callback has requested it before the first step
-    source: str | None = None  # name of the callback that has requested it
 
     def on_fit_start(self, trainer: Any, task: Task) -> None:
         """Takes no step if the run had ended before it was resumed, and otherwise at least one,
@@ -98,28 +97,13 @@ class RequestedStop:
             self._stop_at(last)
 
     def _stop_at(self, step: int) -> None:
-        """Names the callback that requested the stop."""
-        if (name := self.source) is None:
-            self.cadence.stop_at(step, "a callback")
-        else:
-            detail = stopping_detail(self.callbacks[name]) or ""
-            self.cadence.stop_at(step, f"callbacks.{name}", detail)
-
-
-@dataclass(eq=False)
-class StopSource:
-    """Stores the name of the user's callback before it as the `source` of a request, if that has
-    set trainer.should_stop.
-    """
-
-    name: str
-    request: RequestedStop
-
-    def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        if trainer.should_stop and self.request.source is None:
-            self.request.source = self.name
-
-    on_fit_start = on_train_start = on_train_batch_start = on_validation_end = on_train_batch_end
+        """Names the callback that gives a reason for the stop, or all that may have requested
+        it.
+        """
+        details = {name: stopping_detail(callback) for name, callback in self.callbacks.items()}
+        names = [name for name, detail in details.items() if detail] or [*details]
+        reason = " or ".join(f"callbacks.{name}" for name in names)
+        self.cadence.stop_at(step, reason, details[names[0]] or "")
 
 
 @dataclass(eq=False)

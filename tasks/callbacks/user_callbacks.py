@@ -20,44 +20,17 @@ from xformer_kit.metrics import mode_of
 from xformer_kit.registry import ConfigError, Fault, config_error
 from xformer_kit.registry.messages import one_line
 
-# Lightning's callbacks that a run cannot use -> why, and what replaces them.
-REPLACED: dict[type[Callback], tuple[str, str]] = {
-    callbacks.Checkpoint: (
-        "must not save checkpoints, since a run saves its own",
-        "checkpoints.keep_best, checkpoints.metric and checkpoints.keep_every choose them.",
-    ),
-    callbacks.StochasticWeightAveraging: (
-        "averages once per epoch, and a run is one epoch for Lightning",
-        "Try checkpoints.average=5, or ema.decay=0.999.",
-    ),
-    callbacks.WeightAveraging: (
-        "must not replace the weights, whose average a checkpoint would not contain",
-        "Try ema.decay=0.999.",
-    ),
-    callbacks.ModelPruning: (
-        "prunes at the end of an epoch, when the weights of a run are saved already",
-        "Prune the model that xformer_kit.load(RUN) returns.",
-    ),
-    callbacks.BaseFinetuning: (
-        "must not freeze parameters, whose state a checkpoint would not contain",
-        "Set model.freeze and model.unfreeze_at.",
-    ),
-    callbacks.GradientAccumulationScheduler: (
-        "must not set the number of micro-batches",
-        "Set trainer.accumulate.",
-    ),
-    callbacks.BatchSizeFinder: (
-        "must not change the batches, whose order a run can repeat",
-        "trainer.accumulate=auto finds how many of their rows fit.",
-    ),
-    callbacks.LearningRateFinder: (
-        "must not train before the run",
-        "Compare values with -m optim.lr=0.001,0.003, or with study=search.",
-    ),
-    callbacks.ProgressBar: (
-        "must not be a progress bar, since a run shows its own",
-        "trainer.enable_progress_bar=false hides it.",
-    ),
+# Lightning's callbacks that a run cannot use -> what replaces them.
+REPLACED: dict[type[Callback], str] = {
+    callbacks.Checkpoint: "Set checkpoints.keep_best, .metric or .keep_every.",
+    callbacks.StochasticWeightAveraging: "Try checkpoints.average=5, or ema.decay=0.999.",
+    callbacks.WeightAveraging: "Try ema.decay=0.999.",
+    callbacks.ModelPruning: "Prune the model that xformer_kit.load(RUN) returns.",
+    callbacks.BaseFinetuning: "Set model.freeze and model.unfreeze_at.",
+    callbacks.GradientAccumulationScheduler: "Set trainer.accumulate.",
+    callbacks.BatchSizeFinder: "trainer.accumulate=auto finds how many of the rows fit.",
+    callbacks.LearningRateFinder: "Use xformer find-lr, or -m optim.lr=0.001,0.003.",
+    callbacks.ProgressBar: "trainer.enable_progress_bar=false hides that of the run.",
 }
 
 
@@ -71,10 +44,16 @@ def create_callbacks(config: Facts, run_dir: Path, saved: Facts | None) -> dict[
     created: dict[str, Callback] = {}
     for name, options in (config.get("callbacks") or {}).items():
         if only_observes(name):
-            continue  # created by built_in.py
+            continue  # created by observers.py
         callback = _create(name, options, run_dir)
         if isinstance(callback, EarlyStoppingOptions):
-            callback = early_stopping(callback)
+            callback = EarlyStopping(
+                callback.metric,
+                min_delta=callback.min_delta,
+                patience=callback.patience,
+                mode=mode_of(callback.metric, callback.mode),
+                check_finite=False,  # such a value is not better than any other
+            )
         if fault := _unusable(callback):
             raise ConfigError(replace(fault, path=f"callbacks.{name}", got=type(callback).__name__))
         if state := (saved or {}).get(name):
@@ -106,9 +85,9 @@ def _unusable(callback: Any) -> Fault | None:
     """Returns the fault of a callback that a run cannot use, without its path."""
     if not isinstance(callback, Callback):
         return Fault("", "must be a lightning.pytorch.Callback", fix="Derive it from that.")
-    for replaced, (rule, fix) in REPLACED.items():
+    for replaced, fix in REPLACED.items():
         if isinstance(callback, replaced):
-            return Fault("", rule, fix=fix)
+            return Fault("", "is not supported in a run", fix=fix)
     not_called = {"on_save_checkpoint", "on_load_checkpoint"}.intersection(own_hooks(callback))
     if not not_called:
         return None
@@ -156,17 +135,6 @@ def raised_fault(error: BaseException, created: Mapping[str, Callback]) -> Fault
         if frame.f_locals.get("self") is callback:
             return Fault(f"callbacks.{name}", one_line(error))
     return None
-
-
-def early_stopping(options: EarlyStoppingOptions) -> EarlyStopping:
-    """Returns Lightning's callback. A metric that is not finite is not better than any other."""
-    return EarlyStopping(
-        options.metric,
-        min_delta=options.min_delta,
-        patience=options.patience,
-        mode=mode_of(options.metric, options.mode),
-        check_finite=False,
-    )
 
 
 def state_fault(name: str, state: Any) -> Fault | None:

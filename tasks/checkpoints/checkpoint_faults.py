@@ -11,6 +11,7 @@ from tasks import Facts
 from tasks.modules.module import Task
 from xformer_kit.checkpoint import Checkpoint, describe_value, number_fault, weights_fault
 from xformer_kit.registry import format_value
+from xformer_kit.registry.messages import one_line
 
 ADAM_STATE = ("step", "exp_avg", "exp_avg_sq")  # of each parameter
 PARAMETER_SHAPED = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")
@@ -39,47 +40,37 @@ def resume_fault(checkpoint: Checkpoint, task: Task) -> str | None:
         return (
             f"optimizer.state must have what the optimizer keeps after {step:,} steps; got nothing"
         )
-    return _groups_fault(saved, optimizer) or _parameters_fault(saved, optimizer)
+    return _optimizer_fault(saved, optimizer)
 
 
-def _groups_fault(saved: Facts, optimizer: Optimizer) -> str | None:
-    """Why the param_groups of a saved state are not those of the optimizer, or None."""
-    groups, own_groups = saved["param_groups"], optimizer.state_dict()["param_groups"]
-    if len(groups) != len(own_groups):
-        return f"optimizer.param_groups must be {len(own_groups)}; got {len(groups)}"
-    for number, (group, own_group) in enumerate(zip(groups, own_groups, strict=True)):
-        path, count = f"optimizer.param_groups[{number}]", len(own_group["params"])
-        if len(group["params"]) != count:
-            return f"{path} must have {count} parameters; got {len(group['params'])}"
-        for name, own_value in own_group.items():
+def _optimizer_fault(saved: Facts, optimizer: Optimizer) -> str | None:
+    """Why an optimizer's step would fail with a saved state, or None. The state is loaded into
+    it.
+    """
+    own_groups = [dict(group) for group in optimizer.param_groups]
+    try:
+        optimizer.load_state_dict(dict(saved))
+    except (ValueError, KeyError, TypeError) as error:
+        return f"optimizer cannot be loaded: {one_line(error)}"
+    for number, (group, own) in enumerate(zip(optimizer.param_groups, own_groups, strict=True)):
+        for name, own_value in own.items():
             value = group.get(name)
             # Torch adds switches that a version did not have.
             is_new_switch = isinstance(own_value, bool) and value is None
             if own_value is not None and not is_new_switch and _type(value) != _type(own_value):
                 example = f"as the optimizer writes it, such as {format_value(own_value)}"
-                return f"{path}.{name} must be {example}; got {describe_value(value)}"
-    return None
-
-
-def _parameters_fault(saved: Facts, optimizer: Optimizer) -> str | None:
-    """Why the optimizer's step would fail with the saved state of a parameter, or None."""
-    parameters: dict[Any, Tensor] = {
-        key: parameter
-        for group, own_group in zip(saved["param_groups"], optimizer.param_groups, strict=True)
-        for key, parameter in zip(group["params"], own_group["params"], strict=True)
-        if isinstance(key, (int, str))  # a damaged list may hold anything
-    }
+                path = f"optimizer.param_groups[{number}].{name}"
+                return f"{path} must be {example}; got {describe_value(value)}"
     required = ADAM_STATE if isinstance(optimizer, Adam) else ()
-    for key, values in saved["state"].items():
-        if key not in parameters:
-            found = describe_value(key)
-            return f"optimizer.state has {found}, which is no parameter of its param_groups"
-        path = f"optimizer.state[{key!r}]"
+    for number, (parameter, values) in enumerate(optimizer.state.items()):
+        path = f"optimizer.state[{number}]"
+        if not isinstance(parameter, Tensor):
+            return f"{path} is {parameter!r}, which is no parameter of its param_groups"
         if missing := [name for name in required if name not in values]:
             return f"{path} must have {', '.join(required)}; it has no {', '.join(missing)}"
         if "step" in values and (fault := number_fault(values["step"], f"{path}.step")):
             return fault
-        shaped = {name: parameters[key] for name in PARAMETER_SHAPED if name in values}
+        shaped = {name: parameter for name in PARAMETER_SHAPED if name in values}
         if fault := weights_fault(values, shaped, path):
             return fault
     return None

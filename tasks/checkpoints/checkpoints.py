@@ -61,7 +61,7 @@ def keep(folder: Path, step: int, best: Sequence[int], count: int, every: int | 
         if is_kept(step):
             _copy(folder / LAST, step_file(folder, step))
         if best[:1] == [step]:
-            _copy(step_file(folder, step) if is_kept(step) else folder / LAST, folder / BEST)
+            _copy(folder / LAST, folder / BEST)
         for number in kept_steps(folder):
             if number <= step and not is_kept(number):
                 step_file(folder, number).unlink(missing_ok=True)
@@ -69,18 +69,7 @@ def keep(folder: Path, step: int, best: Sequence[int], count: int, every: int | 
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies a checkpoint; step_N.ckpt to best.ckpt as a hard link, if the file system has them.
-
-    last.ckpt is never linked: later damage to the file would be in both.
-    """
-    if source.name != LAST:
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-            os.link(source, temporary)
-            os.replace(temporary, target)
-            temporary.unlink(missing_ok=True)  # os.replace keeps it if both are one file already
-            return
+    """Copies a checkpoint. It is no link: later damage to one file would be in both."""
     with open(source, "rb") as file:
         copy = partial(shutil.copyfileobj, file, length=1 << 20)
         os.replace(_write_temporary(target, copy), target)

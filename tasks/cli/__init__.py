@@ -5,7 +5,6 @@ code. It imports torch and other packages only in functions, so that `--help` is
 one sentence on stderr, with exit code 2.
 """
 
-import errno
 import os
 import signal
 import sys
@@ -33,7 +32,7 @@ from tasks.cli import (
     sweep,
     train,
 )
-from tasks.cli.parser import Parser, Version, add_options, run_name
+from tasks.cli.parser import Parser, add_options, run_name, versions
 from tasks.logging.streams import discard, open_missing_streams, output_without_reader
 from tasks.process.processes import import_environment
 
@@ -70,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="xformer",
         description="Trains transformers, lists components, describes models, and uses runs.",
     )
-    parser.add_argument("--version", action=Version, nargs=0, help="print the versions and exit")
+    parser.add_argument("--version", action="version", version=versions())
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", dest="command", required=True
     )
@@ -81,14 +80,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         own = {} if module in (train, new) else COMPONENTS_OPTION
         add_options(command, {**module.OPTIONS, **own})
         command.set_defaults(components=[])
-        command.value_faults = getattr(module, "value_faults", command.value_faults)
     os.environ.update(import_environment())  # for the processes that this one starts
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:
         parser.print_help()
         return 0
     if arguments[0] == "train":  # its arguments are those of Hydra
-        if completion.is_completion(arguments):
+        if any(word in completion.FLAGS for word in arguments):
             return _with_faults(lambda: completion.main(arguments[1:], COMMANDS))
         with output_without_reader():
             return _with_faults(lambda: train.main(arguments[1:]))
@@ -116,9 +114,9 @@ def _with_faults(run: Callable[[], int]) -> int:
         if isinstance(error, BrokenPipeError):  # xformer components | head
             discard(sys.stdout)
             return 0
-        if error.errno != errno.ENAMETOOLONG:
+        if error.filename is None:
             raise
-        print(f"{error.filename}: {error.strerror}; give another path.", file=sys.stderr)
+        print(f"{error.filename}: {error.strerror}. Give another path.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nStopped by SIGINT.", file=sys.stderr)

@@ -3,11 +3,9 @@ Exit code 1 if a component breaks a law, 2 if one cannot be registered.
 """
 
 from collections import Counter
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
-from tasks.cli.command import console, import_files, print_result, print_wrapped, styled, table
+from tasks.cli.command import console, import_files, print_result, print_wrapped, table
 
 SUMMARY = "run the laws on components of your own"
 EXAMPLES = """examples:
@@ -17,8 +15,6 @@ OPTIONS = {
     "file FILE": "a Python file that registers components",
     "--json": "print plain data",
 }
-# Verdict of a law -> its text and style.
-VERDICTS = {"ok": ("ok", "green"), "broken": ("BROKEN", "bold red"), "skipped": ("skipped", "dim")}
 
 
 def run(args: Any) -> int:
@@ -34,15 +30,7 @@ def run(args: Any) -> int:
 
 
 def _print(results: list[dict[str, str]], file: str) -> None:
-    rows = []
-    for component, group in groupby(results, itemgetter("component")):
-        name, before = component, ""
-        for row in group:
-            reason = row["sentence"].partition(" Seen with: ")[0]
-            again = row["verdict"] == "broken" and reason == before
-            sentence = "the same" if again else row["sentence"]
-            rows.append((name, row["law"], styled(*VERDICTS[row["verdict"]]), sentence))
-            name, before = "", reason
+    rows = (result.values() for result in results)
     headings = "component", "law", "", "result"
     console().print(table(rows, headings, styles=("bold",), no_wrap=range(3)))
     print()
@@ -50,4 +38,3 @@ def _print(results: list[dict[str, str]], file: str) -> None:
     held, broken = count["ok"], count["broken"]
     text = f"{file}: {held} held, {broken} broken, {count.total() - held - broken} skipped."
     print_wrapped((text, "bold red" if broken else "bold green"))
-    print_wrapped(("docs/guide/components.md explains the laws.", "dim"))

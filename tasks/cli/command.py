@@ -5,13 +5,11 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks import Config
 from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
-from xformer_kit.text.command_lines import program
 from xformer_kit.text.printable import printable
 from xformer_kit.text.user_path import is_override, user_path
 
@@ -67,21 +65,13 @@ def study_directory(study: str) -> Path:
     """
     from tasks.study.saved_plan import PLAN
 
-    studies, path = Path("outputs", "studies"), user_path(study)
-    for directory in (path, studies / study):
+    studies = Path("outputs", "studies")
+    for directory in (user_path(study), studies / study):
         if (directory / PLAN).is_file():
             return directory
-    if path.is_dir():
-        raise config_error(
-            study,
-            f"is no study; it has no {PLAN}",
-            fix=f"Name a study's directory such as {studies}/norm_placement.",
-        )
     known = sorted(str(path.parent.relative_to(studies)) for path in studies.glob(f"**/{PLAN}"))
-    fix = f"There is none in {studies}; begin one: {program()} study=NAME."
-    raise config_error(
-        study, "no study has this name", fix=suggestion(study, known) if known else fix
-    )
+    rule = f"is no study, a directory with {PLAN}"
+    raise config_error(study, rule, fix=suggestion(study, known, of=f"In {studies}"))
 
 
 def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
@@ -130,24 +120,18 @@ def load_run(args: Any, default: str = "best") -> "LoadedRun":
 def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, "Checkpoint"]:
     """Returns (name, content) of the checkpoint that `load_run` loads."""
     from tasks.logging import summary
-    from xformer_kit.checkpoint import DamagedError, checkpoint_files, damage, read
+    from xformer_kit.checkpoint import DamagedError, checkpoint_files, read
 
     requested, files = args.checkpoint, checkpoint_files(path / "checkpoints")
-    files = {name: files[name] for name in (default, *CHECKPOINTS, *files) if name in files}
-    if requested is not None and requested not in files:
-        requested = _name_of_step(requested, files)
-    existing = [*files]
-    if not existing or (requested is None) != (args.checkpoint is None):
-        at, rule = args.run, "has no checkpoint yet"
-        if existing:
-            at, rule = "--checkpoint", f"{args.run} has no checkpoint '{args.checkpoint}'"
-        known = sorted(existing, key=lambda name: (name.isdecimal(), len(name), name))
-        fix = f"It has: {', '.join(known)}."
-        if not existing:
-            fix = summary.continue_hint(args.run, args.components)
-        raise config_error(at, rule, fix=fix)
+    if not files:
+        fix = summary.continue_hint(args.run, args.components)
+        raise config_error(args.run, "has no checkpoint yet", fix=fix)
+    if requested not in (None, *files):
+        rule = f"{args.run} has no checkpoint '{requested}'"
+        raise config_error("--checkpoint", rule, fix=f"It has: {', '.join(files)}.")
     faults: list[Fault] = []
-    for name in existing if requested is None else [requested]:
+    order = dict.fromkeys((default, *CHECKPOINTS, *files))
+    for name in [name for name in order if name in files and requested in (None, name)]:
         try:
             found = read(files[name])
         except DamagedError as error:
@@ -156,22 +140,8 @@ def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, "Checkpo
         if faults:
             print(*faults, f"Used instead: {name}.", file=sys.stderr)
         return name, found
-    fix = "No other checkpoint is undamaged; train it again."
-    if undamaged := [name for name in existing if damage(files[name]) is None]:
-        fix = f"Try --checkpoint {' or '.join(undamaged)}."
-    fault, *more = faults
-    raise ConfigError(fault.with_fix(" ".join([*map(str, more), fix])))
-
-
-def _name_of_step(step: str, files: Mapping[str, Path]) -> str | None:
-    """Returns the name of the file with the state after a step; None if there is none."""
-    from xformer_kit.checkpoint import DamagedError, read
-
-    for name, file in files.items() if step.isdecimal() else ():
-        with suppress(DamagedError):
-            if read(file).global_step == int(step):
-                return name
-    return None
+    fix = "Train it again." if requested is None else "Without --checkpoint, another is taken."
+    raise ConfigError(fault.with_fix(fix) for fault in faults)
 
 
 def resolve_config(

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from tasks import Config, Facts, State
 from tasks.logging import summary
@@ -25,7 +24,6 @@ from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean
 from xformer_kit.study.answer import Runs, StudyAnswer, answer
 from xformer_kit.study.metric import metric
 from xformer_kit.study.statistics import interval
-from xformer_kit.text.command_lines import xformer
 from xformer_kit.text.user_path import user_path
 
 COST = ("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes")
@@ -136,7 +134,7 @@ def compare_runs(
 
 def _directories(names: Sequence[str]) -> list[Path]:
     """Returns the directories of at least two runs. Raises ConfigError without the package scipy,
-    for a study, and for fewer runs.
+    and for fewer runs.
     """
     if find_spec("scipy") is None:
         raise config_error(
@@ -144,15 +142,6 @@ def _directories(names: Sequence[str]) -> list[Path]:
             "needs the package scipy for its intervals",
             "none",
             "Use pip install 'xformer_kit[study]'.",
-        )
-    if study := next(
-        (path for path in map(user_path, names) if (path / "plan.json").is_file()), None
-    ):
-        raise config_error(
-            "compare",
-            "takes runs",
-            f"{study}, which is a study",
-            f"Try: {xformer('report', study)}",
         )
     paths = run_directories(names)
     if len(paths) < 2:
@@ -206,11 +195,9 @@ def _final_states(
         others[path] = f"is not finished{why}; it has no summary.json"
     if len(found) > 1 and required not in others:
         return found, [f"{path} {rule}, and is left out." for path, rule in others.items()]
-    only_first = len(found) > 1
     # It is not proposed to resume it, which is refused if its data were changed.
-    fix = f"{'The others are compared with it. ' * only_first}Name a finished run in its place."
-    refused = {path: rule for path, rule in others.items() if not only_first or path == required}
-    raise ConfigError(Fault(str(path), rule, fix=fix) for path, rule in refused.items())
+    fix = "Name a finished run in its place."
+    raise ConfigError(Fault(str(path), rule, fix=fix) for path, rule in others.items())
 
 
 def _metrics(finished: Mapping[Path, Facts], requested: str | None) -> tuple[list[str], str]:
@@ -317,23 +304,19 @@ def _notes(finished: Mapping[Path, Facts], other_tokenizers: bool) -> Iterable[s
             "These runs have different tokenizers: losses per token do not compare between them,"
             " bits per byte do."
         )
-    elif _differ(facts.get("data_fingerprint") for facts in finished.values()):
+    devices = {path: facts.get("devices", {}) for path, facts in finished.items()}
+    of_runs = {
+        "data": {facts.get("data_fingerprint") for facts in finished.values()},
+        "number of steps": {facts["steps"] for facts in finished.values()},
+        "kind of device": {found.get("kind") for found in devices.values()},
+    }
+    if other_tokenizers:  # their tokens differ in any case
+        del of_runs["data"]
+    if different := [name for name, values in of_runs.items() if len(values) > 1]:
         yield (
-            "Not all of these runs read the same data: losses per token or per byte of"
-            " different texts are hardly comparable."
-        )
-    if _differ(facts.get("steps") for facts in finished.values()):
-        steps = ", ".join(f"{facts['steps']:,}" for facts in finished.values())
-        yield f"Not all of these runs took as many steps: {steps}."
-    if _differ(facts.get("devices", {}).get("kind") for facts in finished.values()):
-        yield (
-            "Not all of these runs were trained on the same kind of device: their speed and"
-            " memory are not comparable."
+            f"Not all of these runs have the same {', '.join(different)}: what depends on it does"
+            " not compare."
         )
     for path, facts in finished.items():
         if facts.get("stopped"):
             yield f"{path}: {facts['stopped']}, before its last step."
-
-
-def _differ(values: Iterable[Any]) -> bool:
-    return len(set(map(str, values))) > 1

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -30,10 +30,6 @@ SHELLS = {
     "bash": "complete -r {}; unset -f _xformer_complete",
     "zsh": "compdef -d {}; unfunction _xformer_complete",
 }
-
-
-def is_completion(words: Iterable[str]) -> bool:
-    return any(word in FLAGS for word in words)
 
 
 def main(words: list[str], commands: Mapping[str, Any]) -> int:

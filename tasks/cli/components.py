@@ -15,7 +15,7 @@ from tasks.cli.command import (
     styled,
     table,
 )
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError
 from xformer_kit.text.command_lines import train, xformer
 
 SUMMARY = "list the components that a config can name, with their options"
@@ -44,7 +44,8 @@ def run(args: Any) -> int:
         args.kind, args.name = inside[1], inside[2]
     registries = [components.find_kind(args.kind, groups)] if args.kind else list(groups.values())
     if args.name and args.name not in registries[0]:
-        raise ConfigError(_unknown(registries[0], args.name))
+        registry = registries[0]
+        raise ConfigError(registry.unknown(args.name).at(registry.group))
     if args.json:
         print_json(
             {
@@ -57,14 +58,6 @@ def run(args: Any) -> int:
     else:
         _print_all_kinds(registries)
     return 0
-
-
-def _unknown(registry: Any, name: str) -> Fault:
-    """Returns the fault of an unknown name; with the option that reads a user's own file if no
-    known name is similar.
-    """
-    own_file = "One of your own needs its file: --components FILE."
-    return registry.unknown(name, own_file * (registry.group != "logger")).at(registry.group)
 
 
 def _print_all_kinds(registries: list[Any]) -> None:
@@ -98,7 +91,7 @@ def _print_kind(registry: Any, names: list[str]) -> None:
         group, _, choice = registry.override_for(name).rpartition("=")
         print_wrapped((f"{group}=", "bold cyan"), (choice, "bold"))
         if doc := components.doc(registry[name]):
-            print_indented(styled(_join_lines(doc), ""))
+            print_indented(styled(doc, ""))
         if synonyms := components.aliases(registry, name):
             print_indented(styled(f"also called {', '.join(synonyms)}"))
         rows = components.option_rows(registry, name)
@@ -113,15 +106,3 @@ def _print_kind(registry: Any, names: list[str]) -> None:
         )
         page.columns[1].max_width = 30
         print_indented(page, lines_above=1)
-
-
-def _join_lines(doc: str) -> str:
-    """Returns a docstring with the lines of each paragraph joined; paragraphs with indented lines
-    or list items keep their line breaks.
-    """
-    paragraphs = []
-    for paragraph in doc.split("\n\n"):
-        lines = paragraph.split("\n")
-        keeps_lines = any(line.startswith((" ", "- ", "* ")) for line in lines)
-        paragraphs.append(paragraph if keeps_lines else " ".join(lines))
-    return "\n\n".join(paragraphs)

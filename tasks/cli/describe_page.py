@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import groupby
-from textwrap import wrap
 from typing import Any
 
 from rich.console import Group
@@ -23,17 +22,14 @@ from xformer_kit.inspect.components import as_yaml
 from xformer_kit.inspect.describe import Description
 from xformer_kit.inspect.tree import ModuleNode
 
-MIN_DESCRIPTION_WIDTH = 16  # columns
-
 
 def print_page(
     description: Description, config: Facts, title: str, parameters: bool = False
 ) -> None:
     """Print the page of a model; with `parameters`, also the table of its parameters."""
-    output = console()
     print_wrapped((title or "the default model", "bold"))
     print()
-    output.print(_tree(description, output.width))
+    console().print(_tree(description))
     sections = {
         "FLOPs per token": _flops(description),
         "Memory of training": _memory(description, config),
@@ -47,9 +43,7 @@ def print_page(
 
 
 def _parameters(description: Description) -> Table:
-    """Returns the table of parameters, with the facts that are true. Matrices decay, except those
-    with "no decay".
-    """
+    """Returns the table of parameters, with the facts of ParameterInfo that are true."""
     rows = []
     for row in description.parameters:
         info, count = row.info, f"{row.number} x" if row.number > 1 else ""
@@ -70,27 +64,20 @@ def _parameters(description: Description) -> Table:
     return table(rows, headings, styles=("dim", *[""] * 4, "dim"), right={0}, no_wrap={0, 1, 2})
 
 
-def _tree(description: Description, width: int) -> Table:
-    """Returns the tree of modules. Descriptions wrap inside their column, next to the branches."""
-    lines = list(_tree_lines(description.tree))
-    costs = "parameters", "FLOPs/token"
-    name_width = max(len(name) for name, *_ in lines)
-    room = max(MIN_DESCRIPTION_WIDTH, width - name_width - len("  ".join((*costs, ""))) - 4)
+def _tree(description: Description) -> Table:
+    """Returns the tree of modules."""
     rows = []
-    for name, continuation, node, depth in lines:
+    for name, node, depth in _tree_lines(description.tree):
         style = "bold" if depth < 2 else "" if depth < 4 else "dim"
-        text = wrap(_node_description(node), room)
         cells = (
-            "\n".join([name, *[continuation] * (len(text) - 1)]),
-            "\n".join(text),
+            name,
+            _node_description(node),
             _format_cost(node.parameters * node.times),
             "" if node.flops is None else _format_cost(node.flops * node.times),
         )
         rows.append(map(styled, cells, (style, "dim", style, style)))
-    page = table(rows, ("", "", *costs), right=(2, 3), no_wrap=range(4))
-    for column in page.columns:
-        column.overflow = "ellipsis"
-    return page
+    headings = "", "", "parameters", "FLOPs/token"
+    return table(rows, headings, right=(2, 3), no_wrap=(0, 2, 3))
 
 
 def _node_description(node: ModuleNode) -> str:
@@ -107,15 +94,15 @@ def _format_cost(number: float) -> str:
 
 def _tree_lines(
     node: ModuleNode, lead: str = "", branch: str = "", depth: int = 0
-) -> Iterator[tuple[str, str, ModuleNode, int]]:
-    """Yields (text, prefix of further lines of its description, node, depth) per node of the tree.
-    The text has the branches and the name, such as `│ ├─ q`.
+) -> Iterator[tuple[str, ModuleNode, int]]:
+    """Yields (text, node, depth) per node of the tree. The text has the branches and the name, such
+    as `│ ├─ q`.
     """
     title = node.name
     if node.times > 1:  # equal layers: their numbers, or the name of their variant if not adjacent
         title = f"{node.name if ',' not in node.name else node.description or 'base'} x{node.times}"
     below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
-    yield lead + branch + title, below + ("│" if node.children else ""), node, depth
+    yield lead + branch + title, node, depth
     for child in node.children:
         is_last = child is node.children[-1]
         yield from _tree_lines(child, below, "└─ " if is_last else "├─ ", depth + 1)
@@ -131,10 +118,9 @@ def _flops(description: Description) -> Any:
         lengths = f"with a source and a target of {seq_len:,} tokens each, tokens of both counted"
     if description.given_logits < 1:
         lengths += f"; {100 * description.given_logits:.3g} % of the tokens get logits"
-    ratio = training / forward if forward else 0
     rows = [
         ("forward", format_count(forward), lengths),
-        ("training", format_count(training), f"forward and backward, {ratio:.2f} x forward"),
+        ("training", format_count(training), "forward and backward"),
     ]
     total = description.tree.parameters
     if description.active_parameters < total:
@@ -169,11 +155,7 @@ def _memory(description: Description, config: Facts) -> Any:
             f" {description.precision}"
         ),
         table(rows, styles=("", "", ""), right=[1, 2], no_wrap=[1, 2]),
-        styled(
-            "activations of one micro-batch, without weights; temporaries: other tensors at the"
-            " peak, which may be later, in the loss or the optimizer's step"
-        ),
-        styled("memory of tensors only, without libraries and gaps of the allocator"),
+        styled("of tensors only; temporaries: other tensors at the peak"),
     )
 
 

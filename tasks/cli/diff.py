@@ -114,7 +114,7 @@ def _costs(difference: Any) -> Any:
         to_text = format_bytes if name.startswith("memory") else format_count
         cells = ("not known" if cost is None else to_text(cost) for cost in (one, other))
         ratio = f"{other / one:.3g}" if one and other is not None else ""
-        return name, *cells, styled(ratio, "dim" if one == other else "bold")
+        return name, *cells, ratio
 
     return _two_columns((row(*cost) for cost in difference.costs), "B / A")
 
@@ -122,13 +122,8 @@ def _costs(difference: Any) -> Any:
 def _parameters(difference: Any) -> Any:
     from rich.console import Group
 
-    shared, totals = difference.shared, difference.costs[0][1:]
-    shares = " and ".join(
-        f"{100 * shared / total:.3g} % of {mark}'s"
-        for total, mark in zip(filter(None, totals), "AB", strict=False)
-    )
     note = styled(
-        f"{format_count(shared)} in tensors of the same name and shape, {shares}: equal at the"
+        f"{format_count(difference.shared)} in tensors of the same name and shape: equal at the"
         " start with the same seed and init"
     )
 

@@ -16,7 +16,7 @@ from tasks.cli.command import (
     print_wrapped,
     table,
 )
-from tasks.process.command_faults import collect, flag, out_of_range, refuse, too_small
+from tasks.process.command_faults import faults_at_flags, flag, refuse, too_small
 from xformer_kit.registry import Fault, Faults
 
 SUMMARY = "loss, perplexity and bits per byte of a run, on its validation text or another one"
@@ -42,13 +42,16 @@ OPTIONS = {
 }
 ANSWER_OPTIONS = ("reference", "beam", "length_penalty")
 
+# Count of `text_likelihood` -> the sentence after it.
+NOTES = {
+    "unknown": "tokens are unknown words, which the tokenizer does not tell apart",
+    "characters_dropped": "characters are dropped, for which the tokenizer has no token",
+}
+
 
 def run(args: Any) -> int:
-    faults = [*value_faults(args)]
-    with collect(faults):
-        _, config = open_run(args.run, args.components)
-        faults += _option_faults(args, config)
-    refuse(faults)
+    _, config = open_run(args.run, args.components)
+    refuse(_option_faults(args, config))
     if args.input is None:
         return _evaluate_validation(args)
     if config["task"]["name"] == "seq2seq":
@@ -56,43 +59,32 @@ def run(args: Any) -> int:
     return _evaluate_text(args, config)
 
 
-def value_faults(args: Any) -> Faults:
-    """Yields the faults of numbers that no task accepts."""
-    yield from too_small(vars(args), batch_size=1)
-    yield from out_of_range(vars(args))
-
-
 def _option_faults(args: Any, config: Config) -> Faults:
-    """Yields the faults of options that have no effect on a run of this task and data."""
+    """Yields the faults of numbers, and of options that have no effect on a run of this task and
+    data.
+    """
     from tasks.cli.given_text import TEXT, form_of
     from xformer_kit.objective import OBJECTIVES
 
+    yield from too_small(vars(args), batch_size=1)
     task = config["task"]["name"]
-    answers = [flag(name) for name in ANSWER_OPTIONS if getattr(args, name) is not None]
+    used: tuple[str, ...] = ()
+    where = f"--input {args.input} of a run of task={task}"
     if args.input is None:
-        fix = "Add --input FILE."
-        for name in answers:
-            yield Fault(name, "is for answers to --input", got="no --input", fix=fix)
-        if args.field is not None:
-            yield Fault("--field", "is the field of --input", got="no --input", fix=fix)
+        where = "the validation split, without --input FILE"
     elif task == "seq2seq":
+        used = ANSWER_OPTIONS
         if args.reference is None:
-            rule = "holds the sources of a run of task=seq2seq; the answers are compared with"
-            fix = "Add --reference FILE, or leave it out for the loss of the validation split."
-            yield Fault("--input", f"{rule} --reference", got="no --reference", fix=fix)
-        if args.field is not None:
-            yield Fault("--field", "is for a text in a file with fields", fix="Leave it out.")
+            rule = "holds sources, whose answers are compared with --reference"
+            yield Fault("--input", rule, got="no --reference", fix="Add --reference FILE.")
     elif "text" not in OBJECTIVES[task].reads:
         rule = f"is for a text, which a run of task={task} does not read"
-        yield Fault(
-            "--input", rule, fix="Leave it out: the metrics are those of the run's own data."
-        )
-    else:
-        rule = f"is for answers of a run of task=seq2seq; this one has task={task}"
-        yield from (Fault(name, rule, fix="Leave it out.") for name in answers)
-        if args.field is not None and form_of(args.input, config["data"]) == TEXT:
-            rule = "is the field of a text in a .jsonl, .json, .csv or .parquet file"
-            yield Fault("--field", rule, got=f"--input {args.input}", fix="Leave it out.")
+        yield Fault("--input", rule, fix="Leave it out for the run's own data.")
+    elif form_of(args.input, config["data"]) != TEXT:
+        used = ("field",)
+    for name in (*ANSWER_OPTIONS, "field"):
+        if getattr(args, name) is not None and name not in used:
+            yield Fault(flag(name), f"has no effect on {where}", fix="Leave it out.")
 
 
 def _evaluate_validation(args: Any) -> int:
@@ -101,35 +93,24 @@ def _evaluate_validation(args: Any) -> int:
     from tasks.cli.likelihood import validation_likelihood
 
     metrics = validation_likelihood(run, args.batch_size)
-    note = None
-    if limit := run.config["trainer"].get("limit_val_batches"):
-        note = f"The run itself validated on less: trainer.limit_val_batches={limit}."
     data = {"run": str(run.path), "checkpoint": run.checkpoint} | metrics
-    return print_result(args, data, _print, run, metrics, "", note)
+    return print_result(args, data, _print, run, metrics, "")
 
 
 def _evaluate_text(args: Any, config: Config) -> int:
     """Print the likelihood of the text --input."""
-    from tasks.cli.given_text import FORMS, TEXT, form_of
+    from tasks.cli.given_text import TEXT, form_of
     from tasks.cli.likelihood import text_likelihood
 
     run = load_run(args, default="last")
     field = args.field or config["data"].get("text") or "text"
     metrics = text_likelihood(run, args.input, field, args.batch_size)
-    notes = []
-    if unknown := metrics.get("unknown"):
-        notes.append(
-            f"{unknown:,} tokens are unknown words, which the tokenizer does not tell apart."
-        )
-    if dropped := metrics.get("characters_dropped"):
-        notes.append(f"The tokenizer drops {dropped:,} characters that it has no token for.")
+    notes = [f"{metrics[key]:,} {text}." for key, text in NOTES.items() if metrics.get(key)]
     data = {"run": str(run.path), "checkpoint": run.checkpoint, "input": args.input} | metrics
     name = "stdin" if args.input == "-" else args.input
     if (form := form_of(args.input, config["data"])) != TEXT:
         data["field"] = field
         name += f" read as {form}, field '{field}'"
-    elif config["data"]["name"] in FORMS:
-        name += " read as text"
     return print_result(args, data, _print, run, metrics, f", {name}", " ".join(notes))
 
 
@@ -142,7 +123,8 @@ def _evaluate_answers(args: Any) -> int:
     references = check_references(sources, read_lines(args.reference, "--reference"))
     run = load_run(args)  # the best checkpoint, as xformer generate
     options = {key: getattr(args, key) for key in ("beam", "length_penalty", "batch_size")}
-    answers = [candidates[0][0] for candidates in translate(run, sources, **options)]
+    with faults_at_flags(vars(args)):
+        answers = [candidates[0][0] for candidates in translate(run, sources, **options)]
     metrics = translation_metrics(answers, references)
     data = {"run": str(run.path), "checkpoint": run.checkpoint, "examples": len(sources)} | metrics
     return print_result(args, data, _print, run, metrics, f", {len(sources):,} sources")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from tasks import Config
 from tasks.cli.command import format_bytes, format_count, import_files, print_result
-from tasks.process.command_faults import collect, refuse, too_small
+from tasks.process.command_faults import refuse, too_small
 from xformer_kit.registry import Fault, Faults, config_error
 from xformer_kit.text import command_lines
 
@@ -58,17 +58,13 @@ class Limits(NamedTuple):
 
 
 def run(args: Any) -> int:
-    faults = [*value_faults(args)]
-    if not (args.inputs or args.components):
-        refuse(faults)  # nothing else can be at fault: no need for imports, which take seconds
+    refuse(_value_faults(args))
     from tasks.run.short_fit import single_device_config
 
     steps, most = args.steps or STEPS, args.max or LARGEST
-    with collect(faults):
-        import_files(args.components)
-        config = single_device_config(args.inputs, "find-batch")
-        faults += _batch_faults(config)
-    refuse(faults)
+    import_files(args.components)
+    config = single_device_config(args.inputs, "find-batch")
+    refuse(_batch_faults(config))
     limits = Limits(most, memory_limit(config) if args.memory is None else args.memory * 2**30)
     show = None if args.json else _print_row
     found, limits = measure_sizes(lambda size: measure(config, size, steps), limits, show)
@@ -87,7 +83,7 @@ def run(args: Any) -> int:
     return print_result(args, data, _print_end, found, limits, command)
 
 
-def value_faults(args: Any) -> Faults:
+def _value_faults(args: Any) -> Faults:
     """Yields the faults of limits of the search."""
     yield from too_small(vars(args), max=1, steps=1)
     if args.memory is not None and not 0 < args.memory < math.inf:
@@ -233,9 +229,6 @@ def _print_row(size: Measurement) -> None:
 def _print_end(found: list[Measurement], limits: Limits, command: str) -> None:
     largest, fastest = max(found), max(found, key=lambda size: size.tokens_per_second)
     limit = format_bytes(limits.memory)
-    if largest.batch_size >= limits.largest:
-        print(f"All sizes up to {largest.batch_size} fit into {limit}, the memory limit.")
-    else:
-        print(f"Largest that fits into {limit}, the memory limit: {largest.batch_size}.")
+    print(f"Largest up to {limits.largest} that fits into {limit}: {largest.batch_size}.")
     print(f"Fastest: {fastest.batch_size}. Smallest within 5 % of its speed:")
     print(f"  {command}")

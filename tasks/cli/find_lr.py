@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tasks import Config
 from tasks.cli.command import import_files, print_result
-from tasks.process.command_faults import collect, faults_at, refuse, too_small
+from tasks.process.command_faults import faults_at, refuse, too_small
 from xformer_kit.registry import Fault, Faults, config_error
 from xformer_kit.text import command_lines
 
@@ -30,7 +30,6 @@ OPTIONS = {
     "--save FILE": "output file: .png, .svg or .pdf (find_lr.png)",
     "--json": "print plain data",
 }
-FEW = 50  # losses, below which the steepest place is mostly noise
 DIVERGED = 4.0  # the test ends at a loss of this many times the lowest one
 
 
@@ -42,23 +41,18 @@ class RangeTest(NamedTuple):
 
 
 def run(args: Any) -> int:
-    faults = [*value_faults(args)]
-    if not (args.inputs or args.components or args.save):
-        refuse(faults)  # nothing else can be at fault: no need for imports, which take seconds
+    low = LOW if args.min is None else args.min
+    high = HIGH if args.max is None else args.max
+    refuse(_value_faults(low, high, args))
     from tasks.generation.translation import check_writable
     from xformer_kit.inspect.picture import picture_format
     from xformer_kit.inspect.style import require_matplotlib
 
-    low, high = args.min or LOW, args.max or HIGH
-    steps = args.steps or STEPS
-    file = Path(args.save or "find_lr.png")
-    with collect(faults), faults_at("--save"):
-        check_writable(str(file), "--save")
-        picture_format(file)
-    with collect(faults):
-        import_files(args.components)
-        config = config_of(args.inputs)
-    refuse(faults)
+    steps, file = args.steps or STEPS, Path(args.save or "find_lr.png")
+    with faults_at("--save"):
+        picture_format(check_writable(str(file), "--save"))
+    import_files(args.components)
+    config = config_of(args.inputs)
     require_matplotlib()
     result = range_test(config, low, high, steps)
     plot(result).save(file)
@@ -73,17 +67,13 @@ def run(args: Any) -> int:
     return 0 if command else 1
 
 
-def value_faults(args: Any) -> Faults:
+def _value_faults(low: float, high: float, args: Any) -> Faults:
     """Yields the faults of bounds that are no range of rates, and of too many or too few steps."""
-    low, high = args.min or LOW, args.max or HIGH
-    for name, value in (("--min", args.min), ("--max", args.max)):
-        if value is not None and not 0 < value < math.inf:
-            yield Fault(name, "must be above 0 and finite", got=f"{value:g}")
-            low = 0.0  # they are not compared
+    if not 0 < low < high < math.inf:
+        rule = "must be above 0 and below --max, which is finite"
+        yield Fault("--min", rule, got=f"{low:g} and {high:g}")
     if (args.steps or STEPS) > MAX_STEPS:
         yield Fault("--steps", f"must be at most {MAX_STEPS:,}", got=f"{args.steps:,}")
-    if low >= high:
-        yield Fault("--min", "must be below --max", got=f"{low:g} and {high:g}")
     yield from too_small(vars(args), steps=MIN_STEPS)
 
 
@@ -150,8 +140,6 @@ def steepest(rates: Sequence[float], losses: Sequence[float]) -> float | None:
 
 def plot(result: RangeTest) -> Any:
     """Returns the picture of the losses over the learning rate, which is logarithmic."""
-    from matplotlib.ticker import LogFormatter, NullFormatter
-
     from xformer_kit.inspect.picture import Picture
     from xformer_kit.inspect.style import COLOURS, FAINT
 
@@ -160,12 +148,9 @@ def plot(result: RangeTest) -> Any:
         axes.plot(result.rates, result.losses, color=FAINT, linewidth=0.8, label="batch")
         axes.plot(result.rates, result.smoothed, color=COLOURS[2], label="smoothed")
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(LogFormatter())
-        axes.xaxis.set_minor_formatter(NullFormatter())
         if result.proposal is not None:
             label = f"steepest: optim.lr={result.proposal:g}"
             axes.axvline(result.proposal, color=COLOURS[1], linestyle="--", label=label)
-        axes.set_ylim(*_shown(result))
         axes.set_xlabel("learning rate, optim.lr")
         axes.set_ylabel("training loss, nats per token")
         figure.legend(loc="outside lower center", ncols=3)
@@ -173,31 +158,11 @@ def plot(result: RangeTest) -> Any:
     return Picture(6.4, 3.8, draw)
 
 
-def _shown(result: RangeTest) -> tuple[float, float]:
-    """Returns the losses at the ends of the axis; a loss far above the first ones is cut off."""
-    lowest = min(result.losses, default=0.0)
-    highest = max(result.smoothed[: len(result.smoothed) // 2], default=lowest + 1)
-    margin = 0.2 * (highest - lowest) or 1.0
-    return lowest - margin / 2, highest + 2 * margin
-
-
 def _print_page(result: RangeTest, file: Path, command: str | None, ended: bool) -> None:
-    count, last = len(result.losses), result.rates[-1] if result.rates else 0.0
-    print(
-        f"{count} steps, learning rates {result.rates[0] if count else 0:g} to {last:.2g}: {file}"
-    )
-    if count < FEW:
-        print(f"{count} losses are few: the next run may propose another rate. Give more --steps.")
+    print(f"{len(result.losses)} steps: {file}")
     if ended:
         print("The test ended there, since the loss of the next step had diverged.")
     if command is None:
         print("The loss never fell. Try a lower --min, a higher --max, or more --steps.")
-        return
-    print(f"The loss falls most steeply at {result.proposal:g}; it is lowest at {_lowest(result)}.")
-    print(f"  {command}")
-
-
-def _lowest(result: RangeTest) -> str:
-    """Returns the rate with the lowest smoothed loss."""
-    i = min(range(len(result.smoothed)), key=result.smoothed.__getitem__)
-    return f"{result.rates[i]:.2g}"
+    else:
+        print(f"The loss falls most steeply at {result.proposal:g}:\n  {command}")

@@ -10,17 +10,15 @@ each class, or of each line of --input.
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from tasks import State
 from tasks.cli.command import CHECKPOINT_OPTION, load_run, open_run
 from tasks.process.command_faults import (
-    RENAMED_OPTIONS,
-    collect,
+    faults_at_flags,
     flag,
-    out_of_range,
-    refuse_options,
+    refuse,
     too_small,
 )
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
@@ -90,52 +88,31 @@ def run(args: Any) -> int:
     from tasks.generation.translation import check_writable, read_lines
     from xformer_kit.objective import OBJECTIVES
 
-    faults: list[Fault] = []
-    lines, text_use = [], ""
-    if args.prompt is not None:
-        with collect(faults):
-            lines = [_read_prompt(args.prompt)]
-    with collect(faults):
-        _, config = open_run(args.run, args.components)
-        task = config["task"]["name"]
-        text_use = OBJECTIVES[task].text_use
-        faults += _option_faults(args, text_use, task)
-    faults += value_faults(args)
-    if args.input is not None and "--input" not in {fault.path for fault in faults}:
-        with collect(faults):
-            lines = read_lines(args.input, "--input")
+    _, config = open_run(args.run, args.components)
+    task = config["task"]["name"]
+    text_use = OBJECTIVES[task].text_use
+    refuse(_option_faults(args, text_use, task))
+    lines = [] if args.prompt is None else [_read_prompt(args.prompt)]
+    if args.input is not None:
+        lines = read_lines(args.input, "--input")
     if args.output is not None:
-        with collect(faults):
-            check_writable(args.output, "--output")
-    refuse_options(faults)
+        check_writable(args.output, "--output")
     loaded = load_run(args)
-    if not args.interactive:
-        _generate(args, text_use, loaded, lines)
-        return 0
-    for line in _typed_lines():
+    for prompts in _typed_lines() if args.interactive else [lines]:
         try:
-            _generate(args, text_use, loaded, [line])
+            with faults_at_flags(vars(args)):
+                TEXT_USES[text_use].generate(args, loaded, prompts)
         except ConfigError as error:
+            if not args.interactive:
+                raise
             print(error, file=sys.stderr)
     return 0
 
 
-def _generate(args: Any, text_use: str, loaded: Any, lines: list[str]) -> None:
-    """Generate from one prompt, or from the lines of a file. Raises ConfigError with the options'
-    names on the command line.
+def _typed_lines() -> Iterator[list[str]]:
+    """Yields [line] for each line of stdin that is not blank, as it is typed, until its end or
+    Ctrl-C.
     """
-    try:
-        TEXT_USES[text_use].generate(args, loaded, lines)
-    except ConfigError as error:
-        options = {name: flag(name) for name in ALL_OPTIONS}
-        options |= {name: flag(option) for name, option in RENAMED_OPTIONS.items()}
-        raise ConfigError(
-            replace(fault, path=options.get(fault.path, fault.path)) for fault in error.faults
-        ) from None
-
-
-def _typed_lines() -> Iterator[str]:
-    """Yields the lines of stdin that are not blank, as they are typed, until its end or Ctrl-C."""
     from contextlib import suppress
 
     with suppress(ImportError):
@@ -145,21 +122,16 @@ def _typed_lines() -> Iterator[str]:
     with suppress(EOFError, KeyboardInterrupt):
         while True:
             if (line := input("> " if terminal else "")).strip():
-                yield line
+                yield [line]
     if terminal:
         print()
 
 
-def value_faults(args: Any) -> Faults:
-    """Yields the faults of numbers that no task accepts."""
-    yield from too_small(vars(args), batch_size=1)
-    yield from out_of_range(vars(args))
-    if args.seed is not None and not 0 <= args.seed < 2**63:
-        yield Fault("--seed", "must be at least 0 and below 2^63", got=args.seed)
-
-
 def _option_faults(args: Any, text_use: str, task: str) -> Faults:
-    """Yields the faults of options that have no effect on a run of this task."""
+    """Yields the faults of options that have no effect on a run of this task, and of numbers that
+    `generate` does not check.
+    """
+    yield from too_small(vars(args), batch_size=1, top_k=1)
     if text_use not in TEXT_USES:
         line = xformer("evaluate", args.run, components=args.components)
         yield Fault(args.run, f"a run of task={task} generates no text", fix=f"Try: {line}")
@@ -168,6 +140,7 @@ def _option_faults(args: Any, text_use: str, task: str) -> Faults:
     if args.interactive and args.output is not None:
         rule = "is for --prompt and --input; --interactive writes to the terminal"
         yield Fault("--output", rule, fix="Leave it out.")
+        return
     for name in ALL_OPTIONS:
         if getattr(args, name) is not None and name not in use.options:
             fix = "Leave it out."
@@ -220,7 +193,10 @@ def _continue_text(args: Any, run: Any, lines: list[str]) -> None:
         if i:
             _write("-" * 8 + "\n")
         _write(prompt)
-        _write_tokens(run.objective.tokenizer.stream(continuation=True), tokens)
+        decode: Any = run.objective.tokenizer.stream(continuation=True)
+        for token in tokens:  # (1,)
+            _write(decode(token.tolist()))
+        _write(decode.end() + "\n")
 
 
 def _answer_sources(args: Any, run: Any, lines: list[str]) -> None:
@@ -240,40 +216,10 @@ def _answer_sources(args: Any, run: Any, lines: list[str]) -> None:
         )
     if run.objective.text_use == "restores":
         answers = restore_spans(run, lines, _input_option(args), **decoding)
-    elif (
-        args.input is None and args.output is None and not decoding.keys() & {"beam", "num_return"}
-    ):
-        return _stream_answer(run, lines, decoding)
     else:
         answers = translate(run, lines, _input_option(args), **options)
-    _write_texts(
-        args,
-        [
-            f"{score:.4f}\t{text}" if args.scores else text
-            for candidates in answers
-            for text, score in candidates
-        ],
-    )
-
-
-def _stream_answer(run: Any, lines: list[str], decoding: State) -> None:
-    """Write the answer to one source, token by token."""
-    from tasks.generation.decoding import generate_arguments, max_answer_tokens
-    from tasks.generation.translation import source_examples
-    from xformer_kit.generate import stream
-
-    (example,) = source_examples(run, lines, "--prompt")
-    prompt = run.objective.pair(example["source"], example["target"])
-    arguments = generate_arguments(run, [prompt]) | decoding
-    del arguments["batch_size"]
-    arguments["max_new_tokens"] = min(
-        arguments["max_new_tokens"], max_answer_tokens(run.model, prompt)
-    )
-    tokens = stream(run.model, **arguments)
-    _write_tokens(
-        run.objective.tokenizer.stream(),
-        (token for token in tokens if int(token) != arguments["end"]),
-    )
+    texts = (f"{score:.4f}\t{text}" if args.scores else text for (text, score) in chain(*answers))
+    _write_texts(args, list(texts))
 
 
 def _fill_masks(args: Any, run: Any, lines: list[str]) -> None:
@@ -353,13 +299,6 @@ def _encode_prompt(run: Any, prompt: str) -> Any:
             got="white space, for which this tokenizer has no token",
         )
     return torch.tensor([[int(i) for i in ids]], device=device_of(run))
-
-
-def _write_tokens(decode: Any, tokens: Any) -> None:
-    """Write each token (1,) as text as soon as it is generated."""
-    for token in tokens:
-        _write(decode(token.tolist()))
-    _write(decode.end() + "\n")
 
 
 def _write(text: str) -> None:

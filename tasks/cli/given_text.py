@@ -8,45 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config
-from tasks.process.command_faults import refuse
+from tasks.process.command_faults import changed_faults, refuse
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import missing_package
 from xformer_kit.data.corpus.records import CSV, JSONLines, Parquet
 from xformer_kit.data.preparation.documents import write_tokens
 from xformer_kit.data.preparation.windows import Windows
 from xformer_kit.data.tokenizer import Tokenizer
-from xformer_kit.registry import ConfigError, Fault, config_error
+from xformer_kit.registry import Fault, config_error
 
 STDIN = "/dev/stdin"  # the file of --input -
 
 
-class Given:
-    """Mixin of the corpora whose files --input can name: their field --field is the text of a
-    document.
-    """
-
-    def option_path(self, option: str) -> str:
-        return {"text": "--field", "delimiter": "data.delimiter"}.get(option, "--input")
-
-    def config_error(self, option: str, rule: str, got: str = "", fix: str = "") -> ConfigError:
-        if option == "delimiter":  # that of the run's data
-            fix = "Write the table with it."
-        return config_error(self.option_path(option), rule, got, fix)
-
-
-class GivenJSONLines(Given, JSONLines):
-    """JSON lines, or an array of objects."""
-
-
-class GivenCSV(Given, CSV):
-    """Tables in text files."""
-
-
-class GivenParquet(Given, Parquet):
-    """Parquet files."""
-
-
-FORMS: dict[str, Any] = {"jsonl": GivenJSONLines, "csv": GivenCSV, "parquet": GivenParquet}
+FORMS: dict[str, Any] = {"jsonl": JSONLines, "csv": CSV, "parquet": Parquet}
+# Config path of a fault -> what sets it here.
+OPTIONS = {
+    **dict.fromkeys(("data", "data.name", "data.path", "data.valid_path", "tokenizer"), "--input"),
+    "data.text": "--field",
+    "data.cache": "TMPDIR",
+}
 TEXT = "text"  # the form of files without fields
 
 
@@ -78,11 +58,15 @@ def given_windows(
     data = config["data"]
     form = form_of(path, data)
     by_document = form != TEXT and bool(data.get("documents"))
-    texts = _plain_texts(path) if form == TEXT else _field_texts(path, field, form, data)
+    if form == TEXT:
+        found = [Path(STDIN)] if path == "-" else files.find(path, "--input")
+        texts = files.joined(found, "--input")
+    else:
+        texts = _field_texts(path, field, form, data)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "text", "text.bin")
         file.parent.mkdir()
-        with _faults_of_options():
+        with changed_faults(_of_option):
             counts = write_tokens(file, tokenizer, texts, by_document)
         if counts["tokens"] <= counts.get("documents", 1):
             raise config_error(
@@ -104,32 +88,17 @@ def given_windows(
         yield windows, counts["dropped"]
 
 
-def _plain_texts(path: str) -> Iterator[str]:
-    found = [Path(STDIN)] if path == "-" else files.find(path, "--input")
-    return files.joined(found, "--input")
-
-
 def _field_texts(path: str, field: str, form: str, data: Config) -> Iterator[str]:
     """Yields the texts as the corpus `form` reads them: all, since they are those of a given
     split.
     """
     if form == "parquet":
-        missing = missing_package(Parquet, "pyarrow", "data")
-        refuse(replace(fault, path="--input") for fault in missing)
+        refuse(missing_package(Parquet, "pyarrow", "data"))
     options = {"delimiter": data["delimiter"]} if form == data["name"] == "csv" else {}
     return FORMS[form](path=path, valid_path=path, text=field, **options).texts("valid")
 
 
-@contextmanager
-def _faults_of_options() -> Iterator[None]:
-    """A context that names the option in place of the config path of a fault."""
-
-    def renamed(fault: Fault) -> Fault:
-        if fault.path == "data.cache":
-            return replace(fault, path="TMPDIR", fix="Set it to another directory.")
-        return replace(fault, path="--input") if fault.path == "tokenizer" else fault
-
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(map(renamed, error.faults)) from None
+def _of_option(fault: Fault) -> Fault:
+    """Returns a fault with the option of the command in place of its config path."""
+    fix = fault.fix.replace("data.text=", "--field ").replace("data.cache", "TMPDIR")
+    return replace(fault, path=OPTIONS.get(fault.path, fault.path), fix=fix)

@@ -21,8 +21,6 @@ from xformer_kit.data.preparation.training_data import (
 from xformer_kit.inspect.memory import autocast, micro_batch, precision, weights_dtype
 from xformer_kit.metrics import of_split
 
-COUNTED_AT_ONCE = 2**20  # tokens
-
 
 def validation_likelihood(run: Any, batch_size: int | None = None) -> State:
     """Returns val/loss, val/perplexity, val/bits_per_byte and the metrics of predictions that the
@@ -66,9 +64,7 @@ def text_likelihood(run: Any, path: str, field: str, batch_size: int | None = No
                 batch = batch_to_device(device, [examples[key] for key in keys])
                 loss, count, _ = objective.loss(model, batch)
                 likelihood.update(loss.cpu(), count.cpu())
-        starts = range(0, text.tokens, COUNTED_AT_ONCE)
-        pieces = (text.ids[start : start + COUNTED_AT_ONCE] for start in starts)
-        unknown = sum(map(objective.tokenizer.count_unknown, pieces))
+        unknown = objective.tokenizer.count_unknown(text.ids)
     counts = {"tokens": int(likelihood.tokens)}
     counts |= {"bytes": text.bytes} if every_token else {}
     lost = {"unknown": unknown, "characters_dropped": dropped}

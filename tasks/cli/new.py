@@ -30,12 +30,8 @@ def run(args: Any) -> int:
         raise config_error("project", rule, got=repr(args.project), fix="Try my_project.")
     try:
         directory.mkdir(parents=True)
-    except FileExistsError:
-        raise config_error(
-            "project", "exists already", got=str(directory), fix="Take another name."
-        ) from None
     except OSError as error:
-        rule, fix = f"cannot be made ({error.strerror})", "Take another directory."
+        rule, fix = f"cannot be made ({error.strerror})", "Take another name."
         raise config_error("project", rule, got=str(directory), fix=fix) from None
     files = sorted(path for path in TEMPLATE.rglob("*.*") if path.suffix != ".pyc")
     for source in files:

@@ -2,13 +2,15 @@
 
 import argparse
 import itertools
+import platform
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from xformer_kit.registry import Fault, suggestion
+from xformer_kit.registry import suggestion
 from xformer_kit.registry.messages import nearest
 
 # Metavar of an option -> type of its value; the values of other options are texts.
@@ -16,79 +18,53 @@ NUMBER_TYPES = {"N": int, "K": int, "A": float, "P": float, "T": float}
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that reports each error in one sentence, all wrong options at once, and
+    """An ArgumentParser that reports each error in one sentence, all unknown options at once, and
     prints descriptions and examples with their line breaks.
     """
 
     def __init__(self, **options: Any):
-        self.faults: list[str] = []  # messages on values that are no numbers, or no choices
-        # Yields the faults of the command's numbers that are out of their range.
-        self.value_faults: Callable[[Any], Iterable[Fault]] = lambda args: ()
         super().__init__(
             formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
         )
 
     def error(self, message: str) -> Any:
-        messages = [message]
-        if found := re.search(r"arguments(?: are required:)? (.*?)(?: is required)?$", message):
-            # A misspelled option explains why a required one is missing.
-            names = found[1].replace(",", "").split()
-            one_of = "one of " * (names[0][0] == "-" and len(names) > 1)
-            needs = f"needs {one_of}{', '.join(names)}. See {self.prog} --help"
-            messages = self._on_unknown_options(self.arguments) or [needs]
-        if found := re.fullmatch(r"argument (?:-\w/)?(--[\w-]+): expected .*", message):
-            messages = [f"{found[1]}: needs a value. See {self.prog} --help"]
-        self._end([*self.faults, *messages])
+        # A misspelled option explains why a required one is missing.
+        found = self._on_unknown_options(self.arguments)
+        self._end(found or [f"{message}. See {self.prog} --help"])
 
     def _end(self, messages: list[str]) -> Any:
-        messages = [*messages, *map(str, self.value_faults(self.found))]
         sys.stderr.writelines(f"{self.prog}: {message.rstrip('.')}.\n" for message in messages)
         raise SystemExit(2)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is None or value in action.choices:
-            return
-        known = suggestion(value, action.choices)
-        if not action.option_strings:
-            message = f"no command is called '{value}'. {known}"
-            raise argparse.ArgumentError(None, message)
-        self.faults.append(f"{action.option_strings[0]}: no choice is called '{value}'. {known}")
-
-    def _get_value(self, action: argparse.Action, text: str) -> Any:
-        try:
-            return super()._get_value(action, text)
-        except argparse.ArgumentError:
-            kind = "a whole number" if action.type is int else "a number"
-            self.faults.append(f"{action.option_strings[0]}: must be {kind}; got {text!r}")
+        if action.choices is not None and value not in action.choices:
+            option = "".join(f"{name}: " for name in action.option_strings)
+            kind = "choice" if option else "command"
+            message = f"{option}no {kind} is called '{value}'. {suggestion(value, action.choices)}"
+            self._end([message])
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self.arguments = list(sys.argv[1:] if args is None else args)
-        self.found = argparse.Namespace() if namespace is None else namespace
-        found, rest = super().parse_known_args(args, self.found)
-        if self.faults:
-            self._end([*self.faults, *self._on_unknown_options(rest)])
-        return found, rest
+        self.arguments = args
+        return super().parse_known_args(args, namespace)
 
     def reject(self, arguments: list[str]) -> Any:
         """End with one sentence on each option that this parser does not have, or on arguments."""
         unexpected = f"unexpected arguments: {' '.join(arguments)}. Leave them out"
-        self._end(self._on_unknown_options(arguments) or [*self.faults, unexpected])
+        self._end(self._on_unknown_options(arguments) or [unexpected])
 
     def _on_unknown_options(self, arguments: list[str]) -> list[str]:
         """Returns a message for each option that this parser does not have."""
         words = itertools.takewhile(lambda word: word != "--", arguments)
         names = (word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word))
-        known = self._option_string_actions
         # Without the dashes, which all have: --step and --help are not similar.
-        names_of_options = [option.strip("-") for option in known]
+        known = [option.strip("-") for option in self._option_string_actions]
         messages = []
-        for name in dict.fromkeys(name for name in names if name not in known):
-            word = name.strip("-")
-            similar = [option for option in names_of_options if option.startswith(word)]
-            if not similar and (option := nearest(word, names_of_options)):
-                similar = [option]
-            hint = f" Did you mean --{' or --'.join(similar)}?" if similar else ""
-            messages.append(f"no option is called {name}.{hint} See {self.prog} --help")
+        for name in dict.fromkeys(names):
+            if (word := name.strip("-")) not in known:
+                similar = [option for option in known if option.startswith(word)]
+                similar = similar or list(filter(None, [nearest(word, known)]))
+                hint = f" Did you mean --{' or --'.join(similar)}?" if similar else ""
+                messages.append(f"no option is called {name}.{hint} See {self.prog} --help")
         return messages
 
 
@@ -99,18 +75,13 @@ def run_name(word: str) -> str:
     return named_run(word)
 
 
-class Version(argparse.Action):
-    """Prints the versions of this package and of those that a result depends on most."""
-
-    def __call__(self, parser: Any, *_: Any) -> None:
-        from importlib.metadata import PackageNotFoundError, version
-
-        found = []
-        for name in ("xformer_kit", "torch", "lightning"):
-            with suppress(PackageNotFoundError):  # a checkout that is not installed
-                found.append(f"{name} {version(name)}")
-        print(*found, f"Python {'.'.join(map(str, sys.version_info[:3]))}", sep=", ")
-        parser.exit()
+def versions() -> str:
+    """Returns the versions of this package and of those that a result depends on most."""
+    found = []
+    for name in ("xformer_kit", "torch", "lightning"):
+        with suppress(PackageNotFoundError):  # a checkout that is not installed
+            found.append(f"{name} {version(name)}")
+    return ", ".join([*found, f"Python {platform.python_version()}"])
 
 
 def add_options(parser: Any, options: Mapping[str, str]) -> None:

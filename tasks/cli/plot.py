@@ -13,10 +13,10 @@ from typing import Any
 
 from tasks import Config
 from tasks.cli.command import CHECKPOINT_OPTION, import_files, load_run, resolve_config
-from tasks.process.command_faults import faults_at, flag, refuse, refuse_options, too_small
+from tasks.process.command_faults import faults_at, flag, refuse, too_small
 from xformer_kit.files.saved_files import check_stays_inside
 from xformer_kit.metrics import TRAIN_LOSS, VAL_LOSS
-from xformer_kit.registry import Fault, Faults, config_error, suggestion
+from xformer_kit.registry import Fault, config_error, suggestion
 from xformer_kit.text.command_lines import for_shell
 from xformer_kit.text.user_path import user_path
 
@@ -67,24 +67,16 @@ def run(args: Any) -> int:
 
 def _check_options(args: Any) -> None:
     """Raises ConfigError for an unknown kind, and for an option of another kind."""
-    if args.kind is None:
-        raise config_error("plot", "needs a kind of picture", fix=f"Known: {', '.join(KINDS)}.")
     if args.kind not in KINDS:
-        raise config_error(
-            "plot", f"nothing is called '{args.kind}'", fix=suggestion(args.kind, KINDS)
-        )
-    faults = []
+        fix = suggestion(args.kind or "", KINDS)
+        raise config_error("plot", "needs a kind of picture", args.kind or "", fix)
+    faults = [*too_small(vars(args), length=1, prefix=0)]
     for name in dict.fromkeys(name for _, options in KINDS.values() for name in options):
         kinds = [kind for kind, (_, options) in KINDS.items() if name in options]
         if getattr(args, name) is not None and args.kind not in kinds:
             rule = f"belongs to {' and '.join(kinds)}"
             faults.append(Fault(flag(name), rule, f"plot {args.kind}", "Leave it out."))
-    refuse_options([*faults, *value_faults(args)])
-
-
-def value_faults(args: Any) -> Faults:
-    """Yields the faults of numbers that no kind accepts."""
-    yield from too_small(vars(args), length=1, prefix=0)
+    refuse(faults)
 
 
 def _run_paths(args: Any, expected: str, count: int | None = None) -> list[Path]:
@@ -164,19 +156,12 @@ def _draw_attention(args: Any) -> tuple[Any, Path]:
             got=args.heads,
             fix="Try --heads 0,1.",
         )
-    if not args.text:
-        raise config_error(
-            "--text",
-            "must be the text that the model reads",
-            got="nothing",
-            fix="Try --text 'To be, or not to be'.",
-        )
     from tasks.generation.attention_picture import attention_picture, attention_weights
 
     run = load_run(args)
     layers = layers and [int(word) if word.isdigit() else word for word in layers]
     heads = heads and list(map(int, heads))
-    weights = attention_weights(run, args.text, args.target, layers, heads)
+    weights = attention_weights(run, args.text or "", args.target, layers, heads)
     return attention_picture(run, weights, heads=heads), run.path / "pictures"
 
 

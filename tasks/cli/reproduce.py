@@ -15,7 +15,7 @@ from xformer_kit.text.command_lines import train
 SUMMARY = (
     "the command line of a run, what has changed since, and whether its metrics are reproduced"
 )
-REQUIRED_FACTS = ("config_hash", "data_fingerprint", "versions", "components", "devices")
+REQUIRED_FACTS = ("config_hash", "data_fingerprint", "versions", "components", "code", "devices")
 EXAMPLES = """examples:
   xformer reproduce outputs/decoder/2026-11-20_12-00-00
   xformer reproduce outputs/runs/2f84664c4dc75a26 --run

@@ -113,12 +113,6 @@ def _code_differences(config: Facts, facts: Facts, components: list[str]) -> Ite
     for name, then in facts["components"].items():
         if hashes.get(name) != then:
             yield f"components: {name} was changed since the run."
-    if "code" not in facts:
-        yield (
-            "code: the run did not record the code of its components, so it is not known whether it"
-            " was changed since."
-        )
-        return
     now = code_hashes(config)
     for module in sorted({*facts["code"], *now}):
         if facts["code"].get(module) != now.get(module):

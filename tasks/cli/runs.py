@@ -4,12 +4,11 @@ seed next to it. Each directory, also without outputs/ before it, and `latest` a
 all commands.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tasks import State
-from tasks.cli.command import console, print_json, print_line, styled, table
+from tasks.cli.command import console, print_json, print_line, table
 from xformer_kit.metrics import VAL_LOSS
 
 SHOWN = 20  # runs, without --all
@@ -23,17 +22,12 @@ OPTIONS = {
     "--all": f"all runs, not only the newest {SHOWN}",
     "--json": "print plain data",
 }
-STYLES = {"diverged": "red", "failed": "red", "running": "cyan", "stopped": "yellow"}
 
 
 def run(args: Any) -> int:
-    from xformer_kit.config.saved.run_directories import (
-        OUTPUTS,
-        example_of_run,
-        newest_run,
-        saved_runs,
-    )
+    from xformer_kit.config.saved.run_directories import OUTPUTS, saved_runs
     from xformer_kit.registry import config_error
+    from xformer_kit.text.command_lines import program
     from xformer_kit.text.user_path import user_path
 
     outputs = Path(OUTPUTS)
@@ -48,17 +42,12 @@ def run(args: Any) -> int:
     rows = [_facts(path) | {"study": of_studies.get(path.resolve())} for path in shown]
     if args.json:
         print_json(rows)
-        return 0
-    if not rows:
-        print_line(
-            example_of_run() if outputs == Path(OUTPUTS) else f"There is no run below {outputs}."
-        )
-        return 0
-    _print(rows)
-    if len(shown) < len(paths):
-        print_line((f"{len(paths) - len(shown)} older runs: xformer runs --all", "dim"))
-    if outputs == Path(OUTPUTS):
-        print_line((f"latest is {newest_run()}", "dim"))
+    elif not rows:
+        print_line(f"There is no run below {outputs}: {program()} begins one.")
+    else:
+        _print(rows)
+        if len(shown) < len(paths):
+            print_line((f"{len(paths) - len(shown)} older runs: xformer runs --all", "dim"))
     return 0
 
 
@@ -105,19 +94,15 @@ def _study_runs(studies: Path) -> dict[Path, str]:
 
 
 def _print(rows: list[State]) -> None:
-    headings = ("run", "task", "loss", "steps", "state")
-    of_study = any(row["study"] for row in rows)
-    page = table(_cells(rows), (*headings, *(["study"] * of_study)), right=(2, 3), no_wrap=(0,))
-    console().print(page)
-
-
-def _cells(rows: list[State]) -> Iterator[tuple[Any, ...]]:
     from xformer_kit.study.results import STATUS_NAMES
 
+    cells = []
     for row in rows:
         step, steps, status = row["step"], row["steps"], row["state"]
         count = "" if step is None else f"{step:,}"
         count += f" of {steps:,}" if steps and step != steps else ""
         loss = "" if row["loss"] is None else f"{row['loss']:.4f}"
-        name = styled(STATUS_NAMES.get(status, status), STYLES.get(status, ""))
-        yield row["run"], row["task"] or "", loss, count.strip(), name, row["study"] or ""
+        name, study = STATUS_NAMES.get(status, status), row["study"] or ""
+        cells.append((row["run"], row["task"] or "", loss, count.strip(), name, study))
+    headings = "run", "task", "loss", "steps", "state", "study"
+    console().print(table(cells, headings, right=(2, 3), no_wrap=(0,)))

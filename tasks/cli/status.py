@@ -13,7 +13,6 @@ from tasks.cli.command import (
     print_result,
     print_wrapped,
     study_directory,
-    styled,
     table,
 )
 from xformer_kit.registry.messages import first_line
@@ -44,12 +43,8 @@ def _print(data: State) -> None:
     finished = f"{counts['finished']} of {len(data['runs'])} runs finished"
     print_line((", ".join((finished, *others, data["folder"])), "dim"))
 
-    def cell(variant: State, status: str) -> Any:
-        count = variant[status]
-        return styled(str(count), STYLES.get(status, "")) if count else styled(".")
-
     rows = (
-        (variant["name"], *(cell(variant, status) for status in shown), str(variant["runs"]))
+        (variant["name"], *(str(variant[status] or ".") for status in (*shown, "runs")))
         for variant in data["variants"]
     )
     print()

@@ -50,16 +50,6 @@ Look things up
   xformer components attn                            every option of a kind of component
   xformer describe attn.heads=4 model.layers=12     what a model costs, before it is built
 """
-GROUP_ORDER = (
-    *GROUPS,
-    "model",
-    "trainer",
-    "preset",
-    "experiment",
-    "debug",
-    "study",
-    "task_defaults",
-)
 
 
 def train_help(words: Sequence[str] = (), width: int | None = None) -> str:
@@ -99,9 +89,8 @@ def _part(
 
 def _choice_lines(choices: Choices, config: Facts, width: int) -> Iterator[str]:
     defaults = _default_choices() | {group: config[group]["name"] for group in GROUPS}
-    names = [*(g for g in GROUP_ORDER if g in choices), *sorted(choices.keys() - set(GROUP_ORDER))]
-    name_width = max(map(len, names))
-    for group in names:
+    name_width = max(map(len, choices))
+    for group in choices:
         choice_width = max(map(len, choices[group])) + 1
         for i, (name, text) in enumerate(choices[group].items()):
             mark = "*" if defaults.get(group) == name else " "

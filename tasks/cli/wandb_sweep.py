@@ -18,14 +18,15 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.errors import HydraException
 
 from tasks import Config, Facts, State
-from tasks.process.command_faults import faults_at, refuse
+from tasks.process.command_faults import changed_faults, faults_at, refuse
 from xformer_kit.config import compose, preflight
-from xformer_kit.config.line.overrides import expand
+from xformer_kit.config.line.overrides import expand, parse_word
 from xformer_kit.config.line.to_overrides import to_overrides
 from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.config.saved.difference import differing, flat
 from xformer_kit.metrics import VAL_LOSS
 from xformer_kit.registry import ConfigError, Context, config_error
+from xformer_kit.registry.messages import one_line
 from xformer_kit.study import study_node
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.metric import metric
@@ -67,13 +68,11 @@ def export_sweep(
     is invalid.
     """
     files = [f"components={override_text(components)}"] if components else []
-    parser = OverridesParser.create()
     try:
-        overrides = [parser.parse_override(word) for word in expand(arguments)]
+        overrides = [override for word in expand(arguments) for override in parse_word(word)]
     except HydraException as error:
-        reason = str(error).splitlines()[0]
         fix = "Give values of options: attn.heads=2,4."
-        raise config_error("sweep", f"cannot be read: {reason}", " ".join(arguments), fix) from None
+        raise config_error("sweep", f"cannot be read ({one_line(error)})", fix=fix) from None
     if any(override.key_or_group == "study" for override in overrides):
         return _study_sweep([*files, *arguments], method, metric_name)
     varied = [override for override in overrides if override.is_sweep_override()]
@@ -130,12 +129,10 @@ def _study_sweep(arguments: list[str], method: str | None, metric_name: str | No
         name=node["name"],
         description=node["question"],
     )
-    combination_count = math.prod(len(factor.levels) for factor in factors.values())
-    notes = list(_study_notes(node, len(variants), combination_count, method))
     if is_search:
         config["run_cap"] = design["trials"]
-        notes += _search_notes(node, invalid)
-    return WandbSweep(config, notes)
+    count = math.prod(len(factor.levels) for factor in factors.values())
+    return WandbSweep(config, [*_notes(node, method, (count, len(variants)), invalid)])
 
 
 def _study_parameters(factors: Facts, tune: Mapping[str, list[Any]]) -> State:
@@ -184,38 +181,20 @@ def _check_combinations(line: Any, parameters: Facts, fixed: list[str], is_searc
     return invalid
 
 
-def _search_notes(node: Facts, invalid: str) -> Iterator[str]:
-    """Yields what a search of ours does and W&B does not."""
+def _notes(node: Facts, method: str, counts: tuple[int, int], invalid: str) -> Iterator[str]:
+    """Yields what a study does and a W&B sweep does not. counts: combinations, and variants of the
+    study; invalid: the message on a combination that is no valid model, or "".
+    """
+    left_out = [f"study.{key}" for key in ("only", "exclude", "stop") if node[key]]
+    left_out += ["study.seeds"] * (method != "grid")
+    left_out += ["study.budget"] * (node["budget"]["match"] != "none")
+    left_out += ["study.design.pruner"] * (node["design"].get("pruner", "none") != "none")
+    if left_out:
+        yield f"W&B does not do what these set: {', '.join(left_out)}."
+    if method == "grid" and counts[0] != counts[1]:
+        yield f"The sweep tries all {counts[0]} combinations; the study {counts[1]} of them."
     if invalid:
-        yield (
-            "W&B proposes points that are no valid model, and their runs end at once with code 2,"
-            f" such as: {invalid}"
-        )
-    if conditions := [f"study.{key}" for key in ("only", "exclude") if node[key]]:
-        yield f"W&B has no conditions between parameters: {' and '.join(conditions)} is left out."
-    if node["design"]["pruner"] != "none":
-        yield "No run is ended early. Add early_terminate to the file for that."
-
-
-def _study_notes(
-    node: Facts, variant_count: int, combination_count: int, method: str
-) -> Iterator[str]:
-    """Yields what a study does and a W&B sweep does not."""
-    if method != "grid":
-        yield (
-            "The seeds of the study are left out: a search would select the best seed instead"
-            " of the best model."
-        )
-    elif combination_count != variant_count:
-        yield (
-            f"The sweep tries all {combination_count} combinations; the study, by its design"
-            f" {node['design']['name']}, {variant_count} of them."
-        )
-    if node["stop"]:
-        yield "W&B runs every variant at all seeds: study.stop is left out."
-    budget = node["budget"]["match"]
-    if budget != "none":
-        yield f"W&B does not match budgets, so {budget} of the variants are not made equal."
+        yield f"W&B proposes points that are no valid model and end with code 2: {invalid}"
 
 
 def combinations(parameters: Mapping[str, Facts], limit: int = MAX_COMPOSED) -> Iterator[list[str]]:
@@ -240,11 +219,8 @@ def combinations(parameters: Mapping[str, Facts], limit: int = MAX_COMPOSED) -> 
 
 def _compose(fixed: list[str], combination: list[str]) -> Config:
     """Returns the config of a combination. Raises ConfigError if it is invalid."""
-    try:
+    with changed_faults(lambda fault: fault.with_fix(f"[{' '.join(combination)}]")):
         config = compose([*fixed, *combination], data=False)
-    except ConfigError as error:
-        note = f"[{' '.join(combination)}]"
-        raise ConfigError([fault.with_fix(note) for fault in error.faults]) from None
     if "wandb" not in (names := as_loggers(config["logger"])):
         raise config_error(
             "logger",
@@ -265,7 +241,9 @@ def _parameter(override: Override) -> State:
             fix="Give it one value.",
         )
     if isinstance(sweep, IntervalSweep):
-        return _interval(key, sweep)
+        interval: State = {"low": sweep.start, "high": sweep.end, "log": "log" in sweep.tags}
+        refuse(SETTINGS.faults({"name": "interval", **interval}, key, Context()))
+        return _distribution(FactorRange(**interval))
     try:
         parser = OverridesParser.create()
         return _choice(
@@ -291,13 +269,6 @@ def _integers(parameters: Mapping[str, State], config: Config) -> dict[str, Stat
             log = parameter["distribution"] == DISTRIBUTIONS[True, False]
             found[key] = _distribution(FactorRange(low, high, log))
     return found
-
-
-def _interval(key: str, sweep: IntervalSweep) -> State:
-    """Returns W&B's parameter for Hydra's interval."""
-    interval: State = {"low": sweep.start, "high": sweep.end, "log": "log" in sweep.tags}
-    refuse(SETTINGS.faults({"name": "interval", **interval}, key, Context()))
-    return _distribution(FactorRange(**interval))
 
 
 def _distribution(interval: FactorRange) -> State:

@@ -66,21 +66,11 @@ def split_at_holes(objective: Any, text: str, where: str) -> tuple[str | None, l
             got="none",
             fix=f'Try "The {MASK} is".',
         )
-    if len(matches) > len(holes) > 1:
-        raise config_error(
-            where,
-            f"must have at most {len(holes)} holes, the sentinels of the run",
-            got=len(matches),
-            fix="Split it.",
-        )
-    for number, match in enumerate(matches):
-        if match[1] is not None and int(match[1]) != number:
-            raise config_error(
-                where,
-                "sentinels must come in order, <extra_id_0> first",
-                got=f"{match[0]} as number {number}",
-                fix=f"Or write {MASK}.",
-            )
+    named = [None if match[1] is None else int(match[1]) for match in matches]
+    ordered = all(name in (None, number) for number, name in enumerate(named))
+    if not ordered or len(matches) > len(holes) > 1:
+        rule = f"must have at most {len(holes)} holes: {MASK}, or sentinels in order, 0 first"
+        raise config_error(where, rule, got=f"{len(matches)}, {matches[0][0]} first")
     bounds = [0, *(edge for match in matches for edge in match.span()), len(text)]
     pieces = [text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]
     if _words_include_space(objective.tokenizer):

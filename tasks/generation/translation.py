@@ -2,15 +2,15 @@
 files and decoding options.
 """
 
-import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tasks import Config, State
-from tasks.process.command_faults import faults_at, refuse, too_small
+from tasks.process.command_faults import faults_at, refuse
 from xformer_kit.files.saved_files import is_special
 from xformer_kit.registry import Fault, config_error
 from xformer_kit.text.user_path import user_path
@@ -33,20 +33,13 @@ def translate(
 
     options = {key: value for key, value in options.items() if value is not None}
     refuse(_option_faults(options, options.get("beam", run.config["task"].get("beam", 1))))
-    examples = source_examples(run, lines, where)
+    sources = encode_lines(run.objective.source_tokenizer, lines, where)
+    for number, ids in enumerate(sources, 1):
+        check_length(ids, run.config["data"]["seq_len"], line_path(where, number, lines))
+    examples = [{"source": ids, "target": ids[:0]} for ids in sources]
     per_source = generate_answers(run, examples, **decoding_options(run.config, options))
     decode = run.objective.tokenizer.decode
     return [[(decode(answer.ids), answer.score) for answer in answers] for answers in per_source]
-
-
-def source_examples(run: Any, lines: Sequence[str], where: str) -> list[State]:
-    """Returns examples with an empty target from sources given as text."""
-    sources = encode_lines(run.objective.source_tokenizer, lines, where)
-    for number, ids in enumerate(sources, 1):
-        is_file = where == "--input"
-        path = f"{where}, line {number}" if is_file else line_path(where, number, lines)
-        check_length(ids, run.config["data"]["seq_len"], path)
-    return [{"source": ids, "target": ids[:0]} for ids in sources]
 
 
 def line_path(where: str, line: int, lines: Sequence[str]) -> str:
@@ -92,14 +85,11 @@ def _option_faults(options: State, beam: int) -> Iterator[Fault]:
     """Yields the faults of the decoding options of a command; beam: that of the command, otherwise
     of the run.
     """
-    yield from too_small(options, beam=1, batch_size=1, max_new_tokens=1)
     seed, penalty = options.get("seed"), options.get("length_penalty")
     if seed is not None and not options.keys() & set(SAMPLING_OPTIONS):
         fix = "Add --temperature 1, or leave it out."
         yield Fault("--seed", "is for texts that are drawn", got=seed, fix=fix)
-    if penalty is not None and not math.isfinite(penalty):
-        yield Fault("--length-penalty", "must be a finite number", got=penalty)
-    elif penalty is not None and beam == 1:
+    if penalty is not None and beam == 1:
         got, fix = f"{penalty} and one beam", "Add --beam 4, or leave it out."
         yield Fault("--length-penalty", "is of a beam search", got=got, fix=fix)
 
@@ -127,28 +117,21 @@ def encode_line(tokenizer: Any, line: str, where: str) -> Any:
 
 
 def encode_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]:
-    """Returns the ids of each line. Unknown words are listed once on stderr, with their lines.
+    """Returns the ids of each line. The first unknown words are listed on stderr.
 
     Raises ConfigError, with the line, if the tokenizer cannot encode it.
     """
     encoded: list[Any] = []
-    unknown: dict[str, int] = {}  # word -> the first line that has it
+    unknown: dict[str, None] = {}  # words, in their order
     for number, line in enumerate(lines, 1):
         with faults_at(line_path(where, number, lines)):
             encoded.append(tokenizer.encode(line))
         if tokenizer.count_unknown(encoded[-1]):
-            for word in line.split():
-                if tokenizer.count_unknown(tokenizer.encode(word)):
-                    unknown.setdefault(word, number)
+            words = [w for w in line.split() if tokenizer.count_unknown(tokenizer.encode(w))]
+            unknown |= dict.fromkeys(words)
     if unknown:
-        words = [f"{word!r} (line {line})" for word, line in unknown.items()][:MAX_UNKNOWN_WORDS]
-        more = ", ..." * (len(unknown) > MAX_UNKNOWN_WORDS)
-        token = tokenizer.join([tokenizer.unknown_id]).decode("utf-8", "replace").strip()
-        print(
-            f"{where}: the run has not learned {', '.join(words)}{more}; they are read as"
-            f" {token or 'unknown'}.",
-            file=sys.stderr,
-        )
+        first = ", ".join(map(repr, islice(unknown, MAX_UNKNOWN_WORDS)))
+        print(f"{where}: unknown words ({len(unknown):,}): {first}", file=sys.stderr)
     return encoded
 
 
@@ -158,15 +141,9 @@ def check_writable(path: str, option: str) -> Path:
     """
     file = user_path(path)
     target = file if file.exists() else file.absolute().parent
-    if not target.exists():
-        reason = "there is no such directory"
-    elif file.is_dir():
-        reason = "it is a directory"
-    elif not os.access(target, os.W_OK):
-        reason = "permission denied"
-    else:
-        return file
-    raise config_error(option, "must be a file that can be written", got=f"{path} ({reason})")
+    if file.is_dir() or not os.access(target, os.W_OK):
+        raise config_error(option, "must be a file that can be written", got=path)
+    return file
 
 
 def read_lines(path: str, option: str) -> list[str]:

@@ -41,8 +41,8 @@ class CsvLog:
         header, rows = self._complete_rows()
         first, self.columns = self.columns, header or self.columns
         kept = [row for row in rows if int(row["step"]) <= last_step]
-        if fingerprint and (difference := self._difference(fingerprint, kept)):
-            log.warning("%s: %s", self.path, difference)
+        if fingerprint and self._has_changed(fingerprint, kept):
+            log.warning("%s: rows up to the checkpoint are missing or were changed.", self.path)
         self.columns = [
             name for name in self.columns if name in first or any(row[name] for row in kept)
         ]
@@ -68,18 +68,11 @@ class CsvLog:
             "sha256": hashlib.sha256(data).hexdigest(),
         }
 
-    def _difference(self, fingerprint: Facts, rows: list[Facts]) -> str | None:
-        """Returns how rows differ from those of a fingerprint, in its columns; None if they are
-        equal.
-        """
-        columns, count = self.columns[: fingerprint["columns"]], fingerprint["rows"]
-        if (missing := count - len(rows)) > 0:
-            are = "are" if missing > 1 else "is"
-            return f"{missing:,} of the {count:,} rows up to the checkpoint {are} missing."
+    def _has_changed(self, fingerprint: Facts, rows: list[Facts]) -> bool:
+        """Whether rows differ from those of a fingerprint, in its columns."""
+        columns = self.columns[: fingerprint["columns"]]
         text = _csv_text([columns, *([row[name] for name in columns] for row in rows)])
-        if missing or hashlib.sha256(text.encode()).hexdigest() != fingerprint["sha256"]:
-            return "rows up to the checkpoint were changed since it was written."
-        return None
+        return hashlib.sha256(text.encode()).hexdigest() != fingerprint["sha256"]
 
     def _complete_rows(self) -> tuple[list[str], list[Facts]]:
         try:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-STREAMS = {"stdout": 1, "stderr": 2}
+STREAMS = ("stdout", "stderr")
 NO_READER = {errno.EPIPE, errno.EIO}  # a closed pipe, a closed terminal
 
 
@@ -52,13 +52,9 @@ def open_missing_streams() -> None:
     """Opens stdout and stderr on the null device if they were closed when the process started:
     Python has None in their place, and the next file would get their number.
     """
-    for name, number in STREAMS.items():
-        if getattr(sys, name) is None:
-            null_device = os.open(os.devnull, os.O_WRONLY)
-            if null_device != number:
-                os.dup2(null_device, number)
-                os.close(null_device)
-            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
+    for name in STREAMS:
+        if getattr(sys, name) is None:  # the lowest free number is that of the stream
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
 @contextmanager

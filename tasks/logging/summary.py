@@ -252,13 +252,10 @@ def next_commands(
     if it has a checkpoint.
     """
     task = summary.get("task")
-    prompt = {
-        "seq2seq": sample and sample.prompt,
-        "language_modeling": sample and (sample.prompt if sample.expected else "The "),
-        "prefix_language_modeling": "The ",
-    }.get(task)
-    if task in OBJECTIVES and OBJECTIVES[task].text_use in ("fills", "restores"):
-        prompt = "The <mask> of"
+    use = OBJECTIVES[task].text_use if task in OBJECTIVES else None
+    prompt = {"goes on": "The ", "fills": "The <mask> of", "restores": "The <mask> of"}.get(use)
+    if sample and (use == "answers" or (use == "goes on" and sample.expected)):
+        prompt = sample.prompt
     run, commands = _relative_path(run_dir), []
     xformer = partial(command_lines.xformer, components=components)
     if (run_dir / "checkpoints" / "last.ckpt").exists():
@@ -287,8 +284,6 @@ def summary_rows(summary: State) -> list[tuple[str, str]]:
     if skipped:
         steps = f"{skipped:,} of {summary['steps']:,} steps"
         rows.append(("Left out", f"{steps}: their loss or gradient was not finite"))
-    if (run_dir / "profile.txt").exists():
-        rows.append(("Profile", "profile.txt and trace.json in the run's directory"))
     return rows
 
 

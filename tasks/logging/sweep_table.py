@@ -21,7 +21,6 @@ RESULTS = (
     *of_split(dict.fromkeys(("loss", "bits_per_byte", "perplexity", "exact_match"))),
     *("params", "tokens_per_second"),
 )
-STYLES = {"failed": "red", "stopped": "yellow"}
 # Column of sweep.csv -> its heading on the terminal.
 HEADINGS = of_split(
     {"loss": "val loss", "bits_per_byte": "bits/byte", "exact_match": "exact match"}
@@ -85,8 +84,7 @@ def _print(rows: list[State], paths: list[str], sweep_dir: Path, components: Seq
             speed = row["tokens_per_second"]
             cells = [f"{row[name]:.4f}" if name in row else "" for name in metrics]
             cells += [compact(row["params"]), compact(speed) if speed else "-"]
-        style = STYLES.get(row["status"], "bold" if row is rows[0] else None)
-        table.add_row(*(str(row[key]) for key in ("job", *paths)), *cells, style=style)
+        table.add_row(*(str(row[key]) for key in ("job", *paths)), *cells)
     console = create_console()
     if not console.is_terminal:
         console = create_console(width=10_000)
@@ -95,7 +93,7 @@ def _print(rows: list[State], paths: list[str], sweep_dir: Path, components: Seq
     if lines := [*over_seeds(rows, paths)]:
         console.print("", *lines, sep="\n", soft_wrap=True)
     for line in unfinished_messages(rows, sweep_dir, components):
-        console.print(f"\n{line}", style="red" if "failed" in line else "yellow", soft_wrap=True)
+        console.print(f"\n{line}", style="yellow", soft_wrap=True)
     console.print(f"\n{sweep_dir}/sweep.csv", style="dim", soft_wrap=True)
 
 
@@ -104,28 +102,27 @@ def over_seeds(rows: list[State], paths: Sequence[str]) -> Iterable[str]:
     with several seeds, the best first.
     """
     losses: dict[str, list[float]] = {}
-    for row in rows:
+    for row in rows if "seed" in paths else ():
         if row["status"] == "finished" and math.isfinite(row.get(VAL_LOSS, math.nan)):
             options = (
                 f"{path.removesuffix('.name')}={row[path]}" for path in paths if path != "seed"
             )
             losses.setdefault(", ".join(options), []).append(row[VAL_LOSS])
-    means = {setting: fmean(values) for setting, values in losses.items() if values[1:]}
-    for setting in sorted(means, key=means.__getitem__) if "seed" in paths else ():
-        values = losses[setting]
-        spread = f"{stdev(values):.4f} (standard deviation)"
-        figures = f"val loss {means[setting]:.4f} +- {spread}, {len(values)} seeds"
-        yield f"{setting}: {figures}" if setting else figures
+    several = {setting: values for setting, values in losses.items() if len(values) > 1}
+    for setting, values in sorted(several.items(), key=lambda item: fmean(item[1])):
+        yield (
+            f"{setting}: val loss {fmean(values):.4f} +- {stdev(values):.4f} (standard deviation),"
+            f" {len(values)} seeds"
+        ).removeprefix(": ")
 
 
 def unfinished_messages(
     rows: list[State], sweep_dir: Path, components: Sequence[str] = ()
 ) -> Iterable[str]:
-    """Yields a message on the jobs that failed, and one on each job that was stopped."""
-    jobs = {status: [row["job"] for row in rows if row["status"] == status] for status in STYLES}
-    if failed := jobs["failed"]:
-        logs = ", ".join(str(sweep_dir / job / "train.log") for job in failed)
-        yield f"Job{'s' * (len(failed) > 1)} {', '.join(failed)} failed; why: {logs}"
-    for job in jobs["stopped"]:
-        command = resume(sweep_dir / job, components)
-        yield f"Job {job} was stopped. Go on with: {command}"
+    """Yields a message on each job that failed or was stopped."""
+    for row in rows:
+        run_dir = sweep_dir / row["job"]
+        if row["status"] == "failed":
+            yield f"Job {row['job']} failed; why: {run_dir / 'train.log'}"
+        elif row["status"] == "stopped":
+            yield f"Job {row['job']} was stopped. Go on with: {resume(run_dir, components)}"

@@ -1,6 +1,5 @@
 """The logger `tensorboard`."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,11 @@ class TensorBoardRunLogger(RunLogger):
 
     def finish(self, summary: State, code: int) -> None:
         if summary:
-            self.lightning.pass_on = self._write_result
+            # The last validation is written already.
+            self.lightning.pass_on = lambda row, step: self.lightning.write(not_of_steps(row), step)
             metrics = final_metrics(summary)
             self.lightning.log_hyperparams(flat_config(self.config), metrics, summary["steps"])
         super().finish(summary, code)
-
-    def _write_result(self, metrics: Mapping[str, float], step: int | None) -> None:
-        """Writes final metrics as curves, except those of the last validation, which has them."""
-        self.lightning.write(not_of_steps(metrics), step)
 
 
 def create_tensorboard(node: Facts, config: Config, run_dir: Path) -> tuple[RunLogger, None]:

@@ -7,14 +7,12 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
-from tasks import Config, Metrics
+from tasks import Metrics
 from tasks.generation.decoding import batch_to_device
 from tasks.modules.configured_metrics import create_metrics
 from tasks.modules.module import Task
 from tasks.modules.split_metrics import SplitMetrics
-from tasks.process.exit_codes import SignalBox
 from tasks.process.seeds import derive_seed, temporary_seed
 from xformer_kit.checkpoint import Checkpoint
 from xformer_kit.data import Batch
@@ -47,17 +45,8 @@ class EvaluatedTask(Task):
     Subclasses override `validation_metrics`, `test_metrics` and `sample`.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        model: nn.Module,
-        objective: Any,
-        *,
-        total_steps: int,
-        data: TrainingData,
-        signals: SignalBox | None = None,
-    ):
-        super().__init__(config, model, objective, total_steps=total_steps, signals=signals)
+    def __init__(self, *arguments: Any, data: TrainingData, **options: Any):
+        super().__init__(*arguments, **options)
         self.data = data
         self.validation: Metrics = {}
 

@@ -63,10 +63,8 @@ class LanguageModelingTask(EvaluatedTask):
         if not max_new_tokens:
             return Sample(tokenizer.decode(prompt_ids), "")
         ids = self._generate(prompt, max_new_tokens, temperature)
-        text, prompt_text = tokenizer.decode(ids.tolist()), tokenizer.decode(prompt_ids)
-        if text.startswith(prompt_text):
-            return Sample(prompt_text, text[len(prompt_text) :])
-        return Sample(prompt_text, tokenizer.decode(ids[len(prompt_ids) :].tolist()))
+        new = tokenizer.to_bytes(ids[len(prompt_ids) :].tolist(), continuation=True)
+        return Sample(tokenizer.decode(prompt_ids), new.decode("utf-8", "replace"))
 
     def _generate(
         self, prompt: torch.Tensor, max_new_tokens: int, temperature: float

@@ -1,8 +1,23 @@
 """The Lightning module of each objective."""
 
+from typing import Any
+
 from tasks import Config
 from tasks.modules.evaluation import EvaluatedTask
+from xformer_kit.api import build_checked
+from xformer_kit.data.preparation.training_data import TrainingData
 from xformer_kit.objective import OBJECTIVES
+
+
+def create_task(
+    config: Config, objective: Any, data: TrainingData, **options: Any
+) -> EvaluatedTask:
+    """Builds the model of a config and its task. options: those of EvaluatedTask."""
+    vocab_size = config["model"].get("vocab_size") or objective.tokenizer.size
+    source = objective.source_tokenizer
+    source_size = None if source is objective.tokenizer else source.size
+    model = build_checked(config, vocab_size, source_size)
+    return task_class(config)(config, model, objective, data=data, **options)
 
 
 def task_class(config: Config) -> type[EvaluatedTask]:

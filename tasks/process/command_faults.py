@@ -1,27 +1,19 @@
 """Helpers for the faults of a command's options."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from xformer_kit.registry import ConfigError, Fault
 
-# Option of `xformer_kit.generate` -> option of the command line with another name.
-RENAMED_OPTIONS = {"num_return": "num_samples", "allowed": "constrain"}
+# Option of `xformer_kit.generate` -> flag with another name.
+OTHER_NAMES = {"num_return": "--num-samples", "allowed": "--constrain"}
 
 
 def refuse(faults: Iterable[Fault]) -> None:
     """Raises ConfigError with all faults, if there are any."""
     if found := list(faults):
         raise ConfigError(found)
-
-
-def refuse_options(faults: Iterable[Fault]) -> None:
-    """Raises ConfigError with the first fault of each option, if there are any."""
-    found: dict[str, Fault] = {}
-    for fault in faults:
-        found.setdefault(fault.path, fault)
-    refuse(found.values())
 
 
 def flag(name: str) -> str:
@@ -34,17 +26,7 @@ def too_small(options: Mapping[str, object], **minimums: int) -> Iterator[Fault]
     for name, minimum in minimums.items():
         value = options.get(name)
         if isinstance(value, int) and value < minimum:
-            fix = "Leave it out to draw from all tokens." if name == "top_k" else ""
-            yield Fault(flag(name), f"must be at least {minimum}", got=value, fix=fix)
-
-
-def out_of_range(options: Mapping[str, object]) -> Iterator[Fault]:
-    """Yields a fault for each number of a decoding that is outside of its range."""
-    from xformer_kit.generate.options import range_faults
-
-    renamed = {name: options.get(option) for name, option in RENAMED_OPTIONS.items()}
-    for fault in range_faults({**options, **renamed}):
-        yield replace(fault, path=flag(RENAMED_OPTIONS.get(fault.path, fault.path)))
+            yield Fault(flag(name), f"must be at least {minimum}", got=value)
 
 
 @contextmanager
@@ -57,9 +39,22 @@ def collect(faults: list[Fault]) -> Iterator[None]:
 
 
 @contextmanager
-def faults_at(path: str) -> Iterator[None]:
-    """A context that sets the path of the faults of a ConfigError raised in it."""
+def changed_faults(change: Callable[[Fault], Fault]) -> Iterator[None]:
+    """A context that changes the faults of a ConfigError raised in it."""
     try:
         yield
     except ConfigError as error:
-        raise ConfigError([replace(fault, path=path) for fault in error.faults]) from None
+        raise ConfigError(map(change, error.faults)) from None
+
+
+def faults_at(path: str) -> AbstractContextManager[None]:
+    """A context that sets the path of the faults of a ConfigError raised in it."""
+    return changed_faults(lambda fault: replace(fault, path=path))
+
+
+def faults_at_flags(options: Iterable[str]) -> AbstractContextManager[None]:
+    """A context in which the path of a fault of `xformer_kit.generate` becomes the flag of a
+    command with these options.
+    """
+    flags = {name: flag(name) for name in options} | OTHER_NAMES
+    return changed_faults(lambda fault: replace(fault, path=flags.get(fault.path, fault.path)))

@@ -109,7 +109,7 @@ def _run_worker(arguments: list[str], environment: dict[str, str]) -> None:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+        os._exit(code)
 
 
 def main() -> None:

@@ -16,6 +16,8 @@ from tasks import Facts
 from tasks.process import ranks
 
 MAX_INTERVAL = 1.0  # seconds between two increments
+COUNTER = "xformer/beats/{}"  # key of a rank in the store
+PROCESS = "xformer/process/{}"
 FINISHED = 1 << 40  # a finished rank adds this to its counter, so that no rank waits for it
 
 
@@ -51,12 +53,12 @@ class Heartbeat:
         """
         try:
             process = f"{socket.gethostname()} {os.getpid()}"
-            self.store.set(_process_key(self.rank), process)
-            self.next_process = self.store.get(_process_key(self.next_rank)).decode()
+            self.store.set(PROCESS.format(self.rank), process)
+            self.next_process = self.store.get(PROCESS.format(self.next_rank)).decode()
             while not self.stopped.wait(self.interval):
-                self.store.add(_counter_key(self.rank), 1)
+                self.store.add(COUNTER.format(self.rank), 1)
                 if self.next_count < FINISHED:
-                    self.next_count = self.store.add(_counter_key(self.next_rank), 0)
+                    self.next_count = self.store.add(COUNTER.format(self.next_rank), 0)
                     self.own_count += 1
         except RuntimeError:  # the store ended with its process: the launcher ends this one
             self.stopped.set()
@@ -93,7 +95,7 @@ class Heartbeat:
         """Stops both threads; the previous rank stops watching this one."""
         self.stopped.set()
         with suppress(RuntimeError):
-            self.store.add(_counter_key(self.rank), FINISHED)
+            self.store.add(COUNTER.format(self.rank), FINISHED)
 
 
 def start(trainer: Facts) -> Heartbeat | None:
@@ -103,11 +105,3 @@ def start(trainer: Facts) -> Heartbeat | None:
     timeout = ranks.rank_timeout(trainer)
     count = ranks.count()
     return None if timeout is None or count == 1 else Heartbeat(timeout, ranks.rank(), count)
-
-
-def _counter_key(rank: int) -> str:
-    return f"xformer/beats/{rank}"
-
-
-def _process_key(rank: int) -> str:
-    return f"xformer/process/{rank}"

@@ -103,16 +103,6 @@ def lost_connection(error: BaseException) -> bool:
     )
 
 
-def _missing_ranks(seconds: float) -> str:
-    """Returns the message for a process that waited in vain for the other ranks."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        return f"torchrun: not all of its {count()} ranks started the run in {seconds:.0f} s."
-    return (
-        f"SLURM: not all of its {count()} tasks started the run in {seconds:.0f} s; rank {rank()}"
-        " did. Start them with srun in the script of sbatch, or set #SBATCH --ntasks=1."
-    )
-
-
 def share_run_directory(run_dir: Path, create: Callable[[], None]) -> Path:
     """Returns rank 0's run directory on all ranks: the times in their names may differ.
     Removes this rank's own directory if it is empty.
@@ -136,7 +126,10 @@ def share_run_directory(run_dir: Path, create: Callable[[], None]) -> Path:
     try:
         paths = synchronize(store(), own_path.encode(), rank(), count(), "xformer/run_dir", seconds)
     except DistError:
-        raise NoRun(_missing_ranks(seconds)) from None
+        raise NoRun(
+            f"Not all of the {count()} ranks started the run in {seconds:.0f} s; rank {rank()} did."
+            " With SLURM, start them with srun in the script of sbatch, or set #SBATCH --ntasks=1."
+        ) from None
     if not (path := paths[0].decode()):
         raise error_of_create or NoRun(
             "hydra.run.dir: the first rank could not start the run; see its message."

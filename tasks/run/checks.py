@@ -48,24 +48,16 @@ def check_planned(planned_key: str | None, config: Config, fingerprint: str) -> 
 class SameConfig:
     """Raises before the first step if ranks have different configs or data."""
 
-    digest: str
-    fingerprint: str
+    digest: str  # of both
 
     def on_fit_start(self, trainer: Any, task: Any) -> None:
-        per_rank = all_gather((self.digest, self.fingerprint), trainer.world_size)
-        digests, fingerprints = zip(*per_rank, strict=True)
+        digests = all_gather(self.digest, trainer.world_size)
         if len(set(digests)) > 1:
             raise config_error(
                 "config",
-                "must be the same on all ranks",
+                "must be the same on all ranks, and the data too",
                 f"the hashes {', '.join(digests)}",
-                "Start all from one file.",
-            )
-        if len(set(fingerprints)) > 1:
-            raise config_error(
-                "data",
-                "must be the same on all ranks; its fingerprints differ",
-                fix="Give every machine the same text.",
+                "Start all from one file, with the same text.",
             )
 
 
@@ -103,22 +95,6 @@ def mask_notes(config: Config) -> Iterator[str]:
             )
 
 
-def _sees_left_only(config: Config) -> bool:
-    """Whether no attention of the model attends to a later token."""
-    masks = {group.mask for plan in stacks(config) for group in plan.attention.groups}
-    bands = [mask.band() for mask in masks]
-    return bool(bands) and all(band is not None and band[1] == 0 for band in bands)
-
-
-def lora_notes(config: Config) -> Iterator[str]:
-    """Yields a message if adapters are trained on weights that have learned nothing."""
-    if (config.get("lora") or {}).get("rank") and not (config.get("init_from") or {}).get("run"):
-        yield (
-            "lora.rank: the adapters are trained on random weights, which are frozen; init_from=RUN"
-            " takes those of a run."
-        )
-
-
 def data_notes(config: Config, prepared: Any) -> Iterator[str]:
     """Yields messages on the prepared data that do not prevent training."""
     tokenizer_class = TOKENIZERS[config["tokenizer"]["name"]]
@@ -152,4 +128,20 @@ def data_notes(config: Config, prepared: Any) -> Iterator[str]:
         yield (
             f"data: {count:,} of the {total:,} {units} of {split} are in training too: its figures"
             " are better than on new data. Leave them out of one of the two."
+        )
+
+
+def _sees_left_only(config: Config) -> bool:
+    """Whether no attention of the model attends to a later token."""
+    masks = {group.mask for plan in stacks(config) for group in plan.attention.groups}
+    bands = [mask.band() for mask in masks]
+    return bool(bands) and all(band is not None and band[1] == 0 for band in bands)
+
+
+def lora_notes(config: Config) -> Iterator[str]:
+    """Yields a message if adapters are trained on weights that have learned nothing."""
+    if (config.get("lora") or {}).get("rank") and not (config.get("init_from") or {}).get("run"):
+        yield (
+            "lora.rank: the adapters are trained on random weights, which are frozen; init_from=RUN"
+            " takes those of a run."
         )

@@ -51,7 +51,15 @@ class CheckDirectory(Callback):
 def run_line(line: CommandLine) -> int:
     """Runs the jobs of a checked command line, or what its flags print; returns the exit code."""
     if line.multirun and ranks.has_launcher():
-        return _report_launched_ranks("study" if line.study is not None else "-m")
+        from tasks.run.train import report_end
+
+        argument, count = "study" if line.study is not None else "-m", ranks.count()
+        return report_end(  # each rank would run all jobs
+            NoRun(
+                f"{argument}: starts the processes of its runs by itself; got {count} that torchrun"
+                f" or SLURM started. Try {program()} with trainer.devices={count}."
+            )
+        )
     if line.study is not None:
         return _run_study(line)
     job = RunJob(line)
@@ -92,21 +100,6 @@ def _run_hydra(line: CommandLine, job: "RunJob") -> None:
     """Composes and runs the jobs of a line with hydra.main, or prints what its flags ask for."""
     sys.argv[1:] = line.argv
     hydra.main(version_base=VERSION_BASE, config_path=conf_dir(), config_name=PRIMARY)(job)()
-
-
-def _report_launched_ranks(argument: str) -> int:
-    """Reports that a study or a multirun cannot run in ranks of a launcher, since each rank would
-    run all jobs; returns the exit code.
-    """
-    from tasks.run.train import report_end
-
-    count = ranks.count()
-    return report_end(
-        NoRun(
-            f"{argument}: starts the processes of its runs by itself; got {count} that torchrun or"
-            f" SLURM started. Try {program()} with trainer.devices={count}."
-        )
-    )
 
 
 def _run_study(line: Any) -> int:

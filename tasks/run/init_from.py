@@ -24,7 +24,7 @@ from xformer_kit.model.build import build_model
 from xformer_kit.model.lora import ADAPTERS, adapter_paths, merged_state
 from xformer_kit.model.transfer import PATH, Transfer, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
-from xformer_kit.registry import ConfigError, Fault, Faults, config_error, format_value
+from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 from xformer_kit.tensors import canonical, parameter_table
 from xformer_kit.text.command_lines import value
 
@@ -187,20 +187,14 @@ def _vocabulary_faults(
         count = min(len(own), len(others))
         if not names or own[:count] == others[:count]:
             continue
-        at = next(i for i in range(count) if own[i] != others[i])
-        shared = len(rows[names[0]])
-        got = " and ".join(
-            format_value(each[at].decode("utf-8", "replace")) for each in (own, others)
-        )
         file = value(str(source_of(run)[0] / "tokenizer.json"))
         yield Fault(
             "tokenizer",
-            f"must begin with the tokens of init_from.run, whose token {at} is another",
-            got=got,
+            "must begin with the tokens of init_from.run",
             fix=(
                 f"Try tokenizer=pretrained tokenizer.path={file}. With"
-                f" 'init_from.allow=[{','.join([*allow, *names])}]', the {shared:,} tokens that"
-                " both have keep their rows."
+                f" 'init_from.allow=[{','.join([*allow, *names])}]', the tokens that both"
+                " have keep their rows."
             ),
         )
 
@@ -248,10 +242,10 @@ def _check_or_write(path: Path, entry: State) -> None:
 def _line(entry: State) -> str:
     lists = {name: len(entry[name]) for name in ("missing", "unused", "reshaped")}
     other = "".join(f", {count:,} {name}" for name, count in lists.items() if count)
-    names = {counts: name for name, counts in reversed(entry["new_rows"].items()) if counts[0]}
     other += "".join(
         f", {new:,} of {count:,} rows of {name} are new"
-        for (new, count), name in reversed(names.items())
+        for name, (new, count) in entry["new_rows"].items()
+        if new
     )
     return (
         f"Starting from {entry['run']} ({entry['checkpoint']}, step {entry['step']:,}):"

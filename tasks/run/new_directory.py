@@ -33,14 +33,11 @@ def check_new_directory(
             " directory."
         )
     foreign = [name for name in names if name not in BEFORE_LOCK]
-    if foreign and not any(map(_is_empty, directory.glob(written_by_runs))):
+    if foreign and not any(
+        path.is_file() and not path.stat().st_size for path in directory.glob(written_by_runs)
+    ):
         raise NoRun(
             f"{option}: {directory} holds files that no run wrote, such as {foreign[0]}; nothing is"
             " overwritten. Name a new directory, or one that is empty."
         )
     check_stays_inside(directory)
-
-
-def _is_empty(path: Path) -> bool:
-    """Whether a path is a file without content, as the locks of runs are."""
-    return path.is_file() and path.stat().st_size == 0

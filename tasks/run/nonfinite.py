@@ -37,10 +37,9 @@ def nonfinite_error(task: EvaluatedTask, saver: Any, step: int) -> NonFinite:
 
 def all_steps_skipped(steps: int) -> NonFinite:
     """The error at the end of a run with trainer.on_nonfinite=skip that skipped every step."""
-    which = f"All {steps:,} steps" if steps > 1 else "The only step"
     return NonFinite(
-        f"trainer.on_nonfinite: skip left out every step, so the model has learned nothing. {which}"
-        f" had a loss or a gradient that is not finite: start a new one with {REMEDIES}",
+        f"trainer.on_nonfinite: skip left out all steps ({steps:,}), whose loss or gradient is not"
+        f" finite, so the model has learned nothing: start a new one with {REMEDIES}",
         1,
     )
 
@@ -51,10 +50,11 @@ def _describe_step(task: EvaluatedTask, step: int) -> str:
     steps = task.data.step_sampler(task.accumulate, task.global_rank, task.trainer.world_size)
     examples = steps.keys(step)
     batch = map_tensors(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
-    numbers = [str(i % len(dataset)) for i in examples[:8]] + ["..."] * (len(examples) > 8)
+    numbers = [str(i % len(dataset)) for i in examples[:8]]
     return (
         f"The loss or the gradient of step {step + 1} is not finite. The first to break:"
-        f" {_first_nonfinite(task, batch, step)}. Its examples on this rank: {', '.join(numbers)}."
+        f" {_first_nonfinite(task, batch, step)}. Its first examples on this rank:"
+        f" {', '.join(numbers)}."
     )
 
 

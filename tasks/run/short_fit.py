@@ -6,7 +6,6 @@ and a scheduler, which manual optimization does not read, and writes checkpoints
 directory.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from lightning.pytorch import Callback
@@ -14,31 +13,24 @@ from lightning.pytorch import Callback
 from tasks import Config
 from tasks.modules.data import DataModule
 from tasks.modules.evaluation import EvaluatedTask
-from tasks.modules.task_class import task_class
+from tasks.modules.task_class import create_task
 from tasks.process import ranks
 from tasks.process.command_faults import refuse
 from tasks.run import init_from
 from tasks.run import trainer as trainers
-from xformer_kit.api import build_checked
 from xformer_kit.config import compose
 from xformer_kit.config.faults.machine import run_faults
 from xformer_kit.data import prepare
 from xformer_kit.data.preparation.training_data import TrainingData, set_tokenizers
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import objective_of
-from xformer_kit.registry import Fault, Faults, config_error
-from xformer_kit.text.user_path import is_override
+from xformer_kit.registry import config_error
 
 
 def single_device_config(words: list[str], command: str) -> Config:
     """Returns the config of a line of overrides. Raises ConfigError with its faults, as for
-    training, and for what has no use here: several devices, and options of a run's directory.
+    training, and for several devices.
     """
-    if runs := [word for word in words if not is_override(word)]:
-        raise config_error(
-            command, "takes overrides, as python train.py does", " ".join(runs), "Leave it out."
-        )
-    refuse(_unused(words, command))
     config = compose(words, once=True)
     if ranks.has_launcher() or config["trainer"].get("devices", 1) not in (1, "1", "auto"):
         rule = f"must be 1 for xformer {command}, which finds it for one device"
@@ -46,15 +38,6 @@ def single_device_config(words: list[str], command: str) -> Config:
         raise config_error("trainer.devices", rule, got, "Try trainer.devices=1.")
     refuse(run_faults(config))
     return config
-
-
-def _unused(words: Iterable[str], command: str) -> Faults:
-    """Yields the faults of overrides that only a run or a study has."""
-    for word in words:
-        key = word.lstrip("+~").partition("=")[0]
-        if key.partition(".")[0] in ("hydra", "study"):
-            rule = f"is of a run or a study, which xformer {command} does not start"
-            yield Fault(key, rule, got=word, fix="Leave it out.")
 
 
 def fit(config: Config, steps: int, callback: Callback) -> EvaluatedTask:
@@ -75,16 +58,11 @@ def fit(config: Config, steps: int, callback: Callback) -> EvaluatedTask:
     prepared = prepare(config)
     objective = set_tokenizers(objective_of(config), prepared)
     data = TrainingData(config, prepared, objective)
-    vocab_size = config["model"].get("vocab_size") or prepared.tokenizer.size
-    source = objective.source_tokenizer
-    model = build_checked(
-        config, vocab_size, None if source is objective.tokenizer else source.size
-    )
-    task = task_class(config)(config, model, objective, total_steps=steps, data=data)
+    task = create_task(config, objective, data, total_steps=steps)
     if (config.get("init_from") or {}).get("run"):
-        init_from.start_from(config, model, objective)
+        init_from.start_from(config, task.model, objective)
     if trainers.compiles_blocks(config["trainer"]):
-        compile_blocks(model)
+        compile_blocks(task.model)
     trainer: Any = trainers.make_trainer(config, [callback], None, steps)
     trainers.disable_signal_handling(trainer)
     trainer.fit(task, datamodule=DataModule(data))

@@ -18,7 +18,7 @@ from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.checkpoint_saver import CheckpointSaver
 from tasks.callbacks.observers import create_averages, create_checkpoint_saver, create_observers
 from tasks.callbacks.recorder import EarlyMeasurement, Recorder
-from tasks.callbacks.stopping import RequestedStop, StopBeforeStep, StopSource
+from tasks.callbacks.stopping import StopBeforeStep
 from tasks.checkpoints import checkpoints
 from tasks.checkpoints.checkpoint_faults import resume_fault
 from tasks.logging import loggers, startup, summary
@@ -27,7 +27,7 @@ from tasks.logging.csv_log import CsvLog
 from tasks.logging.run_log import log_into
 from tasks.modules.configured_metrics import check_metrics
 from tasks.modules.data import DataModule
-from tasks.modules.task_class import task_class
+from tasks.modules.task_class import create_task
 from tasks.process import heartbeat, ranks
 from tasks.process.command_faults import refuse
 from tasks.process.exit_codes import NonFinite, SignalBox
@@ -35,7 +35,6 @@ from tasks.process.job import Job
 from tasks.run import checks, init_from, nonfinite, prolonged
 from tasks.run import trainer as trainers
 from tasks.run.decoding_speed import check_decodable, decoding_speed
-from xformer_kit.api import build_checked
 from xformer_kit.checkpoint import Checkpoint
 from xformer_kit.config import config_hash
 from xformer_kit.config.faults.machine import missing_loggers
@@ -100,9 +99,9 @@ class TrainingProcess:
             self._restore(*newest)
         elif (self.config.get("init_from") or {}).get("run"):
             directory = self.run_dir if self.is_rank_zero else None
-            line = init_from.start_from(self.config, self.task.model, self.objective, directory)
-            if self.is_rank_zero:
-                self._print_line(line)
+            self._print_line(
+                init_from.start_from(self.config, self.task.model, self.objective, directory)
+            )
         if trainers.compiles_blocks(self.config["trainer"]):
             compile_blocks(self.task.model)
         self._create_trainer()
@@ -137,8 +136,8 @@ class TrainingProcess:
         for note in (
             *checks.data_notes(config, prepared),
             *checks.schedule_notes(config, self.total_steps),
-            *checks.lora_notes(config),
             *checks.mask_notes(config),
+            *checks.lora_notes(config),
         ):
             self._print_line(note)
         prepared.tokenizer.save(self.run_dir / "tokenizer.json")
@@ -149,20 +148,11 @@ class TrainingProcess:
         """Builds the model and its Lightning module."""
         config, objective = self.config, self.objective
         self._show_stage("Building the model")
-        self.vocab_size = config["model"].get("vocab_size") or self.prepared.tokenizer.size
-        source = objective.source_tokenizer
-        source_size = None if source is objective.tokenizer else source.size
-        model = build_checked(config, self.vocab_size, source_size)
-        check_decodable(config, model)
-        check_metrics(config, objective.num_classes(model))
-        self.task = task_class(config)(
-            config,
-            model,
-            objective,
-            total_steps=self.total_steps,
-            data=self.data,
-            signals=self.signals,
+        self.task = create_task(
+            config, objective, self.data, total_steps=self.total_steps, signals=self.signals
         )
+        check_decodable(config, self.task.model)
+        check_metrics(config, objective.num_classes(self.task.model))
 
     def _restore(self, path: Path, checkpoint: Checkpoint) -> None:
         """Loads a checkpoint into the task; an older one if the task cannot resume from it."""
@@ -211,18 +201,13 @@ class TrainingProcess:
             self.bar = self._create_bar()
         for message in messages:
             self._print_line(message)
-        same_config = checks.SameConfig(config_hash(config), self.prepared.fingerprint)
+        same_config = checks.SameConfig(f"{config_hash(config)} {self.prepared.fingerprint}")
         observers = create_observers(self, self.checkpoint_saver, average)
         # The user's callbacks run before CheckpointSaver, which saves their state.
         callbacks: list[Any] = [Observers([same_config, *observers])]
-        for request in (one for one in observers if isinstance(one, RequestedStop)):
+        if own_callbacks:
             first = [EarlyMeasurement(self.recorder), StopBeforeStep(observers[-1])]
-            own = [
-                each
-                for name, callback in own_callbacks.items()
-                for each in (callback, Observers([StopSource(name, request)]))
-            ]
-            callbacks = [Observers(first), *own, *callbacks]
+            callbacks = [Observers(first), *own_callbacks.values(), *callbacks]
         self.trainer = trainers.make_trainer(
             config, callbacks, self.logger.lightning, self.total_steps
         )
@@ -258,15 +243,13 @@ class TrainingProcess:
         self._print_line(summary.start_line(self.config, model, self.prepared.train, self.run_dir))
         if self.checkpoint:
             self._print_line(f"Going on at step {step:,} of {self.total_steps:,}.")
-        if self.job.max_steps is not None and (line := self._record_length()):
+        per_epoch = self.data.batches.steps_per_epoch
+        if self.job.max_steps is not None and (
+            line := prolonged.record(self.run_dir, self.config, step, per_epoch)
+        ):
             self._print_line(line)
         if not self.cadence.is_last(step):
             (self.run_dir / summary.SUMMARY).unlink(missing_ok=True)
-
-    def _record_length(self) -> str:
-        """See `tasks.run.prolonged.record`."""
-        per_epoch = self.data.batches.steps_per_epoch
-        return prolonged.record(self.run_dir, self.config, self.task.step, per_epoch)
 
     def _fit(self) -> None:
         """Trains the remaining steps. If there are none, the task has the averaged weights of the
@@ -343,7 +326,7 @@ class TrainingProcess:
             "characters_dropped": prepared.characters_dropped,  # split -> count
             "config_hash": config_hash(config),
             "data_fingerprint": prepared.fingerprint,
-            "kernels": summary.kernels(config, self.vocab_size),
+            "kernels": summary.kernels(config, prepared.tokenizer.size),
             "devices": {
                 "kind": str(device),
                 "processes": self.trainer.world_size,
@@ -362,7 +345,9 @@ class TrainingProcess:
             startup.show(stage)
 
     def _print_line(self, line: str) -> None:
-        """Logs a line and prints it, unless the job is quiet."""
+        """Logs a line and prints it on rank 0, unless the job is quiet."""
+        if not self.is_rank_zero:
+            return
         log.info("%s", line)
         if self.job.quiet:
             return

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from tasks.run.start import start_run
-from tests.train_processes import SMALL_DECODER, text_file
+from tests.forked_train import train
+from tests.train_processes import SMALL_DECODER, environment, text_file
 from xformer_kit import compose
 
 TINY = [
@@ -17,6 +18,37 @@ TINY = [
     "logger=none",
     "trainer.accelerator=cpu",
 ]
+
+
+STUDY = [
+    "study=norm_placement",
+    "study.factors={placement: [post]}",
+    "study.seeds=2",
+    "study.budget={match: none, by: null}",
+    "model.dim=32",
+    "model.layers=1",
+    "attn.heads=2",
+    "data=text",
+    "tokenizer=byte",
+    "data.seq_len=16",
+    "data.batch_size=4",
+    "trainer.max_steps=5",
+    "trainer.limit_val_batches=1",
+    "trainer.log_every_n_steps=1",
+    "logger=none",
+]
+
+
+@pytest.fixture(scope="session")
+def study_home(tmp_path_factory) -> Path:
+    """The directory in which a study of two variants at two seeds was run."""
+    home = tmp_path_factory.mktemp("study")
+    (home / "text.txt").write_text(
+        "the cat sat on a mat and saw what it had not seen before. " * 60
+    )
+    done = train([*STUDY, "data.path=text.txt"], home, environment(home))
+    assert done.returncode == 0, done.stderr
+    return home
 
 
 text = pytest.fixture(scope="session")(text_file)

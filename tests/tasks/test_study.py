@@ -32,19 +32,21 @@ TINY = [
     "model.layers=1",
     "attn.heads=2",
     "data.batch_size=4",
-    "trainer.max_steps=60",
+    "trainer.max_steps=40",
     "trainer.val_every=20",
     "trainer.checkpoint_every=5",
     "trainer.log_every_n_steps=1",
     "trainer.limit_val_batches=1",
     "logger=none",
 ]
+SHORT = ["data.length=8", "data.test_length=null", "data.seq_len=20"]
 STUDY = Path("outputs", "studies", "norm_placement")
 REPLACED = f"{STUDY} has a report of other runs, which this study replaces; the runs are kept."
 
 
 def start(home: Path, *more: str) -> forked_train.ForkedTrain:
-    return forked_train.ForkedTrain([*TINY, *more], home, environment(home))
+    short = [] if any(word.startswith("data=") for word in more) else SHORT
+    return forked_train.ForkedTrain([*TINY, *short, *more], home, environment(home))
 
 
 def run_study(home: Path, *more: str, code: int = 0) -> str:
@@ -179,7 +181,8 @@ def test_runs_of_a_launcher_are_saved_and_end_when_the_study_is_killed(tmp_path)
         "hydra.launcher.n_jobs=2",
     ]
     words = [word for word in TINY if not word.startswith("trainer.max_steps")]
-    process = forked_train.ForkedTrain([*words, *steps, *never], tmp_path, environment(tmp_path))
+    words += [*SHORT, *steps, *never]
+    process = forked_train.ForkedTrain(words, tmp_path, environment(tmp_path))
     until = time.monotonic() + 300
     while len(final_metrics(tmp_path)) < 1 or max(map(last_step, runs(tmp_path))) < 10:
         assert time.monotonic() < until and process.poll() is None, process.communicate()

@@ -11,42 +11,10 @@ import pytest
 from tasks.cli.comparison import letter
 from tasks.process.exit_codes import NONFINITE
 from tasks.study import state
-from tests.forked_train import train
 from tests.tasks.command_lines import fault, output
-from tests.train_processes import environment
 from xformer_kit.config import config_yaml, preflight, read_config
 from xformer_kit.study.command import command
 from xformer_kit.study.statistics import paired_difference
-
-WORDS = [
-    "study=norm_placement",
-    "study.factors={placement: [post]}",
-    "study.seeds=2",
-    "study.budget={match: none, by: null}",
-    "model.dim=32",
-    "model.layers=1",
-    "attn.heads=2",
-    "data=text",
-    "tokenizer=byte",
-    "data.seq_len=16",
-    "data.batch_size=4",
-    "trainer.max_steps=5",
-    "trainer.limit_val_batches=1",
-    "trainer.log_every_n_steps=1",
-    "logger=none",
-]
-
-
-@pytest.fixture(scope="module")
-def study_home(tmp_path_factory) -> Path:
-    """The directory in which a study of two variants at two seeds was run."""
-    home = tmp_path_factory.mktemp("study")
-    (home / "text.txt").write_text(
-        "the cat sat on a mat and saw what it had not seen before. " * 60
-    )
-    done = train([*WORDS, "data.path=text.txt"], home, environment(home))
-    assert done.returncode == 0, done.stderr
-    return home
 
 
 @pytest.fixture
@@ -121,7 +89,7 @@ def test_status_of_unfinished_runs(capsys, home, pool):
 
 
 def test_runs_are_listed_by_time_with_their_place_in_a_study(capsys, home, pool):
-    newest, _, stopped, _ = pool.values()
+    *_, stopped, _ = pool.values()
     for time, run in enumerate(reversed(pool.values()), 1):
         os.utime(run / "config.yaml", (time, time))
     (stopped / "summary.json").unlink()
@@ -135,7 +103,6 @@ def test_runs_are_listed_by_time_with_their_place_in_a_study(capsys, home, pool)
     assert all((row["loss"] is None) == (row["state"] == "stopped") for row in found)
     _, page, _ = output(capsys, "runs")
     assert f"{stopped}  language_modeling " in page and " interrupted  norm_placement: " in page
-    assert page.endswith(f"\nlatest is {newest}\n")
     shutil.rmtree("outputs")
     assert output(capsys, "runs")[1] == "There is no run below outputs: xformer train begins one.\n"
 
@@ -172,9 +139,8 @@ def test_a_report_is_written_again_and_its_path_is_printed(capsys, home, pool):
     (failed / "summary.json").unlink()
     (failed / "ended.json").write_text('{"code": 1, "text": "Out of luck.\\nmore", "step": null}')
     code, page, _ = output(capsys, "report", "norm_placement")
-    assert code == 0 and "\nbaseline seed 0: failed: Out of luck.\n" in page
+    assert code == 0 and "Partial: 1 of 4 runs have not finished (1 failed)." in page
     assert f"Report  {folder}/report.html\n        {folder}/report.md\n" in page
-    assert page.endswith("3 of 4 runs finished; what is missing: xformer status norm_placement\n")
     (folder / "report.md").unlink()
     found = data(capsys, "report", "norm_placement")
     assert (found["finished"], found["runs"]) == (3, 4)
@@ -201,18 +167,14 @@ def test_a_report_that_cannot_be_written_is_no_success(capsys, home, monkeypatch
 def test_unknown_studies_are_refused(capsys, home, word):
     answer = fault(capsys, word, "norm_plcement")
     assert (
-        answer == "norm_plcement: no study has this name. Did you mean 'norm_placement'? Known:"
-        " norm_placement."
+        answer == "norm_plcement: is no study, a directory with plan.json. Did you mean"
+        " 'norm_placement'? In outputs/studies: norm_placement."
     )
-    assert fault(capsys, word, "outputs").startswith(
-        "outputs: is no study; it has no plan.json. Name a study's dir"
-    )
+    assert fault(capsys, word, "outputs").endswith("In outputs/studies: norm_placement.")
     (home / "outputs/studies/norm_placement/plan.json").write_text("{")
     assert "plan.json: cannot be read as JSON: " in fault(capsys, word, "norm_placement")
     shutil.rmtree("outputs/studies")
-    assert fault(capsys, word, "x").endswith(
-        "There is none in outputs/studies; begin one: xformer train study=NAME."
-    )
+    assert fault(capsys, word, "x").endswith("In outputs/studies: none.")
 
 
 def test_seeds_are_taken_together_and_compared_pair_by_pair(capsys, pool):
@@ -282,9 +244,9 @@ def test_notes_on_other_data_and_fewer_steps(capsys, pool):
     path.write_text(
         json.dumps(json.loads(path.read_text()) | {"data_fingerprint": "0", "steps": 4})
     )
-    assert [note.split(":")[0] for note in data(capsys, "compare", *pool.values())["notes"]] == [
-        "Not all of these runs read the same data",
-        "Not all of these runs took as many steps",
+    assert data(capsys, "compare", *pool.values())["notes"] == [
+        "Not all of these runs have the same data, number of steps: what depends on it does not"
+        " compare."
     ]
 
 
@@ -311,11 +273,6 @@ def test_impossible_comparisons_are_refused(capsys, pool):
     assert fault(capsys, "compare", one, "outputs").startswith(
         "outputs: is no run; it has no config.yaml."
     )
-    found = fault(capsys, "compare", "outputs/studies/norm_placement")
-    assert found.startswith(
-        "compare: takes runs; got outputs/studies/norm_placement, which is a study. Try: xformer"
-        " report "
-    )
     answer = fault(capsys, "compare", one, other, "--metric", "val/los")
     assert (
         f"--metric: {one} has no metric 'val/los'. Did you mean 'val/loss'? All of these runs have:"
@@ -333,7 +290,7 @@ def test_impossible_comparisons_are_refused(capsys, pool):
     fix = "Name a finished run in its place."
     assert fault(capsys, "compare", one, other) == f"{unfinished} {fix}"
     answer = fault(capsys, "compare", other, one, third)
-    assert answer == f"{unfinished} The others are compared with it. {fix}"
+    assert answer == f"{unfinished} {fix}"
     page = output(capsys, "compare", one, other, third)[1]
     assert f"{other} is not finished; it has no summary.json, and is left out." in page.replace(
         "\n", " "
@@ -358,8 +315,7 @@ def test_an_unfinished_run_of_a_directory_is_left_out_also_the_first_and_of_anot
 def test_a_directory_of_runs_stands_for_its_runs(capsys, home, pool):
     runs = sorted(pool.values())
     assert data(capsys, "compare", "outputs/runs") == data(capsys, "compare", *runs)
-    page = output(capsys, "compare", "outputs/runs")[1]
-    assert "peak memory (CPU: of the process)" in page
+    assert "peak memory" in output(capsys, "compare", "outputs/runs")[1]
     code, out, _ = output(capsys, "plot", "curves", "outputs/runs")
     assert (code, out) == (0, "curves.png\n")
     assert fault(capsys, "evaluate", "outputs/runs") == (

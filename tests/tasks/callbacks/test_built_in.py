@@ -228,7 +228,7 @@ def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
     ("words", "fault"),
     [
         ([], "plot: needs a kind of picture. Known: mask, bias, attention, curves, norms."),
-        (["msk"], "plot: nothing is called 'msk'. Did you mean 'mask'?"),
+        (["msk"], "plot: needs a kind of picture; got msk. Did you mean 'mask'?"),
         (["mask", "--heads", "1"], "--heads: belongs to attention; got plot mask. Leave it out."),
         (["mask", "--length", "0"], "--length: must be at least 1; got 0."),
         (
@@ -243,7 +243,7 @@ def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
             ["bias", "position=rotary"],
             "position: none of the model's adds a bias to scores. Those that do: alibi, ",
         ),
-        (["attention", "{run}"], "--text: must be the text that the model reads; got nothing."),
+        (["attention", "{run}"], "--text: must hold one token at least; got none."),
         (["attention", "--text", "x"], "plot attention: takes one run's directory; got none."),
         (
             ["attention", "{run}", "--text", "x", "--heads", "a"],

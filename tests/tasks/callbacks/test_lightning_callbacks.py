@@ -221,18 +221,9 @@ def test_averages_of_epochs_are_refused_with_the_options_that_replace_them(run, 
     code, folder = run("callbacks.average={}")
     assert code == 2 and not folder.exists()
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "callbacks.average: averages once per epoch, and a run is one epoch for Lightning; got"
+        "callbacks.average: is not supported in a run; got"
         " Average. Try checkpoints.average=5, or ema.decay=0.999."
     )
-
-
-def test_hooks_that_are_never_called_are_named(run, capsys):
-    assert run("callbacks.tests={}", "callbacks.device={}", "logger=wandb")[0] == 0
-    notes = [line for line in capsys.readouterr().err.splitlines() if "not called" in line]
-    assert notes == [
-        "callbacks.tests: on_predict_start and on_test_end are not called, since a run trains and"
-        " validates only."
-    ]
 
 
 def test_lightning_would_end_with_the_initial_weights_after_stochastic_weight_averaging(
@@ -257,3 +248,12 @@ def test_lightning_would_end_with_the_initial_weights_after_stochastic_weight_av
     monkeypatch.setattr(average, "on_train_end", on_train_end)
     assert run("callbacks.average={}")[0] == 0
     assert all(map(torch.equal, *weights))
+
+
+def test_hooks_that_are_never_called_are_named(run, capsys):
+    assert run("callbacks.tests={}", "callbacks.device={}", "logger=wandb")[0] == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if "not called" in line]
+    assert notes == [
+        "callbacks.tests: on_predict_start and on_test_end are not called, since a run trains and"
+        " validates only."
+    ]

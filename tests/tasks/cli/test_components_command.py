@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tasks.cli import COMMANDS
 from tasks.cli.command import format_bytes, format_count
 from tests.tasks.command_lines import TINY, output
 from tests.user_components import forget_user_components
@@ -40,34 +41,25 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
-COMMANDS_WITH_HELP = [
-    "components",
-    "describe",
-    "evaluate",
-    "generate",
-    "check",
-    "compare",
-    "reproduce",
-    "runs",
-    "status",
-    "report",
-    "sweep",
-]
+HELP = """
+import sys
+from tasks.cli import COMMANDS, main
+
+for words in ([], ["--help"], *([name, "--help"] for name in COMMANDS if name != "train")):
+    try:
+        main(words)
+    except SystemExit as ended:
+        assert not ended.code, words
+    assert "torch" not in sys.modules and "lightning" not in sys.modules, words
+"""
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["--help"], *([name, "--help"] for name in COMMANDS_WITH_HELP)], ids=" ".join
-)
-def test_help_imports_no_torch(words):
-    script = (
-        f"import sys; from tasks.cli import main\ntry: main({words})\nexcept SystemExit as e:"
-        " assert not e.code\n"
-    )
-    script += "assert 'torch' not in sys.modules and 'lightning' not in sys.modules"
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+def test_help_imports_no_torch():
+    result = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert "usage: xformer" in result.stdout
-    assert "examples:" in result.stdout or words in ([], ["--help"])
+    pages = result.stdout.split("usage: ")[1:]
+    assert len(pages) == len(COMMANDS) + 1
+    assert all("examples:" in page for page in pages[2:])
 
 
 def test_components_lists_every_component(capsys, wide):
@@ -151,7 +143,7 @@ def test_check_finds_the_law_that_a_component_breaks(capsys, mine, tmp_path, wid
     )
     code, out, _ = output(capsys, "check", str(broken))
     assert code == 1
-    assert "BROKEN" in out
+    assert " broken " in out
     assert "causality" in out
 
 

@@ -110,7 +110,6 @@ def test_each_size_is_trained_and_the_printed_command_composes(capsys, tmp_path,
             ["model=encoder_decoder", "task=seq2seq", "data.batch_tokens=4096"],
             "data.batch_tokens: replaces data.batch_size, which xformer find-batch finds",
         ),
-        (["study.seeds=3"], "study.seeds: is of a run or a study, which xformer find-batch does"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )

@@ -4,10 +4,12 @@ import json
 import math
 import shlex
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from tasks.cli.find_lr import smooth, steepest
+from tasks.cli import find_lr
+from tasks.cli.find_lr import RangeTest, smooth, steepest
 from tests.tasks.command_lines import TINY, fault, output
 from xformer_kit.config import compose, read_config
 from xformer_kit.config.line.to_overrides import to_overrides
@@ -50,8 +52,17 @@ def test_the_rates_increase_geometrically_and_the_printed_command_composes(
     python, train, *overrides = shlex.split(found["command"])
     assert (python, train) in (("python", "train.py"), ("xformer", "train"))
     assert compose(overrides)["optim"]["lr"] == found["proposal"]
-    _, page, _ = output(capsys, "find-lr", *words[:-1])
-    assert "The test ended there, since the loss of the next step had diverged." in page
+
+
+def test_the_page_says_that_the_loss_diverged_or_never_fell(capsys):
+    result = RangeTest([1e-4, 1e-3], [3.0, 2.0], [3.0, 2.0], 1e-3)
+    find_lr._print_page(result, Path("x.png"), "python train.py optim.lr=0.001", ended=True)
+    assert capsys.readouterr().out == (
+        "2 steps: x.png\nThe test ended there, since the loss of the next step had diverged.\n"
+        "The loss falls most steeply at 0.001:\n  python train.py optim.lr=0.001\n"
+    )
+    find_lr._print_page(result, Path("x.png"), None, ended=False)
+    assert "The loss never fell." in capsys.readouterr().out
 
 
 def test_it_starts_from_the_weights_of_a_run_and_needs_no_validation(capsys, tmp_path, begin):
@@ -70,13 +81,22 @@ def test_it_starts_from_the_weights_of_a_run_and_needs_no_validation(capsys, tmp
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["--min", "1", "--max", "0.1"], "--min: must be below --max; got 1 and 0.1."),
-        (["--max", "inf"], "--max: must be above 0 and finite; got inf."),
+        (
+            ["--min", "1", "--max", "0.1"],
+            "--min: must be above 0 and below --max, which is finite; got 1 and 0.1.",
+        ),
+        (
+            ["--max", "inf"],
+            "--min: must be above 0 and below --max, which is finite; got 1e-05 and inf.",
+        ),
+        (
+            ["--max", "0"],
+            "--min: must be above 0 and below --max, which is finite; got 1e-05 and 0.",
+        ),
         (["--steps", "1000000"], "--steps: must be at most 100,000; got 1,000,000."),
         (["--steps", "5"], "--steps: must be at least 20; got 5."),
         (["--save", "x.jpg"], "--save: must end in one of .png, .svg, .pdf; got '.jpg'."),
-        (["hydra.run.dir=x"], "hydra.run.dir: is of a run or a study, which xformer find-lr"),
-        (["outputs/x"], "find-lr: takes overrides, as python train.py does; got outputs/x."),
+        (["outputs/x"], "outputs/x: cannot be read as key=value."),
         (["trainer.devices=2"], "trainer.devices: must be 1 for xformer find-lr, which finds"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",

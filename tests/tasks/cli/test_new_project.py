@@ -1,5 +1,6 @@
 """`xformer new`: the project that it writes, and names that it refuses."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,6 @@ from unittest import mock
 import pytest
 import yaml
 
-from tasks.cli.new import TEMPLATE
 from tests.tasks.command_lines import fault, output
 from tests.user_components import forget_user_components
 from xformer_kit.config import preflight
@@ -121,7 +121,7 @@ def test_an_existing_directory_is_refused(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").touch()
     for name in ("here", "file"):
         assert fault(capsys, "new", name) == (
-            f"project: exists already; got {name}. Take another name."
+            f"project: cannot be made (File exists); got {name}. Take another name."
         )
     monkeypatch.setattr(Path, "mkdir", mock.Mock(side_effect=OSError(28, "No space")))
     assert fault(capsys, "new", "other").startswith(
@@ -135,8 +135,18 @@ def test_options_of_other_commands_are_refused(capsys):
 
 
 @pytest.mark.extended
-def test_the_test_of_the_project_passes(project, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(TEMPLATE.parents[2]))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project)]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
-    assert "1 passed" in done.stdout, done.stdout
+def test_the_test_of_the_project_passes(project, monkeypatch, capsys):
+    """Its command is run in this process."""
+
+    def run(command, **_):
+        assert command[:3] == [sys.executable, "-m", "xformer_kit"]
+        code, out, err = output(capsys, *command[3:])
+        return subprocess.CompletedProcess(command, code, out, err)
+
+    module = runpy.run_path(str(project / "test_components.py"))
+    monkeypatch.setattr(subprocess, "run", run)
+    module["test_the_components_keep_the_laws"]()
+    failed = subprocess.CompletedProcess([], 1, "", "a law is broken")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(AssertionError, match="a law is broken"):
+        module["test_the_components_keep_the_laws"]()

@@ -149,16 +149,6 @@ def test_a_run_prolonged_at_its_end_has_a_command_line_for_each_length(
     assert more == [[resumed, f"trainer.max_steps={each}"] for each in steps[1:]]
 
 
-def test_a_missing_record_of_the_code_is_a_difference(capfd, run):
-    facts = json.loads((run / "summary.json").read_text())
-    del facts["code"]
-    (run / "summary.json").write_text(json.dumps(facts))
-    assert (
-        "code: the run did not record the code of its components"
-        in output(capfd, "reproduce", run)[1]
-    )
-
-
 def test_a_run_trained_again_has_equal_metrics(capfd, run):
     code, out, _ = output(capfd, "reproduce", run, "--run", "--json")
     found = json.loads(out)

@@ -69,9 +69,9 @@ def test_help_imports_no_lightning():
 def test_a_part_of_the_page_has_the_groups_of_its_words():
     page = train_help(["norm", "attn.heads=2", "trainer"], width=100)
     lines = [line.split()[0] for line in page.splitlines() if line[2:3].strip()]
-    assert lines[:3] == ["attn", "norm", "trainer"]
+    assert lines[:3] == ["norm", "attn", "trainer"]
     assert all(line.startswith("trainer.") for line in lines[3:-1]) and len(lines) > 10
-    assert page.startswith("  attn     *multi_head ") and "\n  norm     *rms " in page
+    assert page.startswith("  norm     *rms ") and "\n  attn     *multi_head " in page
     assert page.endswith("\nTheir options: xformer components norm and xformer components attn\n")
     with pytest.raises(ConfigError, match=r"^--help: no group has this name; got atn\. Did"):
         train_help(["atn"])

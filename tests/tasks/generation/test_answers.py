@@ -185,11 +185,11 @@ def test_a_prompt_has_the_answer_of_a_file_with_the_same_line(trained, capsys):
         (["generate", "RUN", "--input", "IN", "--beam", "0"], "--beam: must be at least 1; got 0."),
         (
             ["evaluate", "RUN", "--input", "IN"],
-            "--input: holds the sources of a run of task=seq2seq; the answers are compared",
+            "--input: holds sources, whose answers are compared with --reference; got no --ref",
         ),
         (
             ["evaluate", "RUN", "--input", "IN", "--reference", "IN", "--field", "body"],
-            "--field: is for a text in a file with fields. Leave it out.",
+            "--field: has no effect on --input",
         ),
         (
             ["evaluate", "RUN", "--input", "IN", "--reference", "SHORT"],
@@ -244,24 +244,18 @@ def of_words(tmp_path_factory):
     return start
 
 
-@pytest.mark.parametrize(("tokenizer", "unknown"), [("word", "<unk>"), ("wordpiece", "[UNK]")])
-def test_unknown_words_are_named_once_with_their_lines(of_words, capsys, tokenizer, unknown):
+@pytest.mark.parametrize("tokenizer", ["word", "wordpiece"])
+def test_unknown_words_are_named_once(of_words, capsys, tokenizer):
     run_dir, folder = of_words(f"tokenizer={tokenizer}")
     files, right = ["--input", f"{folder}/in.txt"], ["--reference", f"{folder}/right.txt"]
-    sources = (
-        "--input: the run has not learned 'zebra' (line 2), 'yak' (line 2), '1' (line 4), '2'"
-        f" (line 4), '3' (line 4), ...; they are read as {unknown}.\n"
-    )
-    answers = f"--reference: the run has not learned 'wolf' (line 2); they are read as {unknown}.\n"
+    sources = "--input: unknown words (6): 'zebra', 'yak', '1', '2', '3'\n"
+    answers = "--reference: unknown words (1): 'wolf'\n"
     capsys.readouterr()
     for words, said in (
         (["generate", *files], sources),
         (["evaluate", *files, *right], sources),
         (["score", *files, *right], sources + answers),
-        (
-            ["generate", "--prompt", "a zebra"],
-            f"--prompt: the run has not learned 'zebra' (line 1); they are read as {unknown}.\n",
-        ),
+        (["generate", "--prompt", "a zebra"], "--prompt: unknown words (1): 'zebra'\n"),
         (["generate", "--prompt", "a i"], ""),
     ):
         assert main([words[0], str(run_dir), *words[1:]]) == 0
@@ -286,7 +280,7 @@ def test_a_tokenizer_without_an_unknown_token_refuses_the_line(of_words, capsys)
         ("evaluate RUN --input IN --reference IN --beam 0", "--beam: must be at least 1; got 0."),
         (
             "evaluate RUN --beam 4",
-            "--beam: is for answers to --input; got no --input. Add --input FILE.",
+            "--beam: has no effect on the validation split, without --input FILE. Leave it out.",
         ),
         (
             "generate RUN --input IN --length-penalty 2",
@@ -297,8 +291,7 @@ def test_a_tokenizer_without_an_unknown_token_refuses_the_line(of_words, capsys)
         ),
         (
             "evaluate RUN --input IN --reference IN --beam 2 --length-penalty nan",
-            "--length-penalty: must be at least -5; got nan.\n"
-            "--length-penalty: must be at most 5; got nan.",
+            "--length-penalty: must be a finite number; got nan.",
         ),
         (
             "generate RUN --input IN --seed 3",
@@ -310,10 +303,7 @@ def test_a_tokenizer_without_an_unknown_token_refuses_the_line(of_words, capsys)
         ),
         (
             "generate RUN --input IN --output /no/such/place",
-            (
-                "--output: must be a file that can be written; got /no/such/place (there is no such"
-                " directory)."
-            ),
+            "--output: must be a file that can be written; got /no/such/place.",
         ),
     ],
 )

@@ -133,15 +133,12 @@ def test_the_correct_target_restores_the_text(task):
         (
             "denoising",
             "<mask>" * 101,
-            "--prompt: must have at most 100 holes, the sentinels of the run; got 101. Split it.",
+            "--prompt: must have at most 100 holes: <mask>, or sentinels in order, 0 first; got 10",
         ),
         (
             "denoising",
             "<extra_id_1> a",
-            (
-                "--prompt: sentinels must come in order, <extra_id_0> first; got <extra_id_1> as"
-                " number 0."
-            ),
+            "--prompt: must have at most 100 holes: <mask>, or sentinels in order, 0 first; got 1,",
         ),
     ],
 )

@@ -31,7 +31,8 @@ def test_failed_jobs_are_listed_and_stopped_ones_can_be_resumed(tmp_path):
     ]
     rows += [{"job": "2", "status": "failed"}, {"job": "3", "status": "stopped"}]
     assert list(sweep_table.unfinished_messages(rows, tmp_path)) == [
-        f"Jobs 0, 2 failed; why: {tmp_path}/0/train.log, {tmp_path}/2/train.log",
+        f"Job 0 failed; why: {tmp_path}/0/train.log",
+        f"Job 2 failed; why: {tmp_path}/2/train.log",
         f"Job 3 was stopped. Go on with: python train.py resume={tmp_path}/3",
     ]
     assert not list(sweep_table.unfinished_messages(rows[:1], tmp_path))

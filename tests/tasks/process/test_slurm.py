@@ -58,7 +58,7 @@ def test_tasks_that_do_not_start_are_a_sentence(slurm, monkeypatch, tmp_path):
     monkeypatch.setattr(ranks, "STORE_TIMEOUT", timedelta(seconds=0.2))
     ranks.store.cache_clear()
     try:
-        with pytest.raises(NoRun, match=r"^SLURM: not all of its 2 tasks started the run in 0 s;"):
+        with pytest.raises(NoRun, match=r"^Not all of the 2 ranks started the run in 0 s;"):
             ranks.share_run_directory(tmp_path, lambda: None)
     finally:
         ranks.store.cache_clear()

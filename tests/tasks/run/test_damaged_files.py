@@ -16,7 +16,7 @@ from tasks.run.resume import resume_run
 from tasks.study.collect import results
 from tasks.study.progress import progress
 from tests.tasks.command_lines import fault, output
-from tests.tasks.test_study_commands import data, home, pool, study_home  # noqa: F401
+from tests.tasks.test_study_commands import data, home, pool  # noqa: F401
 from xformer_kit.files.saved_files import read_object
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import stop
@@ -101,19 +101,19 @@ def test_plan_values_of_other_types_are_one_message(capsys, home, word, change):
 
 
 def test_status_and_report_agree_on_damaged_figures(capsys, home, pool):  # noqa: F811
-    """Both print the cause. It is not run again, for it is whole apart from that: its file is
+    """Status prints the cause. It is not run again, for it is whole apart from that: its file is
     brought back or removed.
     """
     run = pool["placement=post", 1]
     (run / "metrics.csv").write_bytes(b"\xff\xfe\x00")
     _, report, _ = output(capsys, "report", "norm_placement")
     _, status, _ = output(capsys, "status", "norm_placement")
-    for printed in (report, status):
-        assert "3 of 4 runs finished" in printed
-        assert (
-            "placement=post seed 1: failed: " in printed
-            and f"{run.name}/metrics.csv: cannot be read: " in printed
-        )
+    assert "1 of 4 runs have not finished (1 failed)" in report
+    assert "3 of 4 runs finished" in status
+    assert (
+        "placement=post seed 1: failed: " in status
+        and f"{run.name}/metrics.csv: cannot be read: " in status
+    )
     assert (
         "study.retry=true" not in status
         and data(capsys, "status", "norm_placement")["counts"]["failed"] == 1
@@ -202,7 +202,7 @@ def test_a_summary_that_lacks_what_reproduce_compares_is_one_message(capsys, poo
     run = pool["baseline", 0]
     (run / "summary.json").write_text('{"steps": 5}')
     assert (
-        "summary.json: has no config_hash, data_fingerprint, versions, components, devices."
+        "summary.json: has no config_hash, data_fingerprint, versions, components, code, devices."
         in fault(capsys, "reproduce", run)
     )
     shutil.rmtree(run)

@@ -101,7 +101,7 @@ def test_new_rows_are_counted_by_token():
     entry["new_rows"] = {"embed.weight": (687, 1187), "head.weight": (687, 1187), "x": (0, 3)}
     assert init_from._line(entry) == (
         "Starting from r (best.ckpt, step 5): 20 tensors copied, 687 of 1,187 rows of embed.weight"
-        " are new."
+        " are new, 687 of 1,187 rows of head.weight are new."
     )
 
 

@@ -80,7 +80,7 @@ def test_a_larger_model_or_another_tokenizer_is_refused_and_nothing_is_written(
     code, new = begin("new", *words, f"init_from={run}", f"data.path={other}")
     assert code == 2 and not new.exists()
     answer = capsys.readouterr().err
-    assert "tokenizer: must begin with the tokens of init_from.run, whose token 256" in answer
+    assert "tokenizer: must begin with the tokens of init_from.run. Try tokenizer=" in answer
     tokenizer = shlex.split(answer.partition(" Try ")[2].partition(". With ")[0])
     code, new = begin("new", *tokenizer, f"init_from={run}", f"data.path={other}", *SHORT)
     assert code == 0

@@ -151,14 +151,3 @@ def test_commands_on_a_run_without_a_checkpoint_propose_only_the_given_component
         assert message.endswith(
             "Give the file that you trust under that name: --components FILE.\n"
         )
-
-
-def test_a_proposed_command_quotes_the_path_of_a_study(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my study").mkdir()
-    (tmp_path / "my study" / "plan.json").touch()
-    assert cli.main(["compare", "my study", "other"]) == 2
-    assert (
-        capsys.readouterr().err
-        == "compare: takes runs; got my study, which is a study. Try: xformer report 'my study'\n"
-    )

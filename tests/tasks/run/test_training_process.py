@@ -77,29 +77,6 @@ def test_a_window_that_hides_nothing_is_reported(config, words, lines):
         assert line in note and note.endswith("so the mask has the effect of 'causal'.")
 
 
-@pytest.mark.parametrize(
-    ("words", "both"),
-    [
-        (["mask=causal"], "mask=full"),
-        (["mask={name: sliding_window, window: 4}"], "mask.causal=false"),
-        (["mask={name: sliding_window, window: 4, causal: false}"], None),
-        ([], None),
-    ],
-)
-def test_a_masked_language_model_that_sees_one_side_only_has_a_note(config, words, both):
-    found = list(mask_notes(config("task=masked_language_modeling", "model=encoder", *words)))
-    start = "mask: a masked token is predicted from the tokens on its left only; "
-    assert found == ([] if both is None else [f"{start}{both} adds those on its right."])
-
-
-def test_adapters_of_random_weights_are_reported(begin):
-    sentence = "lora.rank: the adapters are trained on random weights, which are frozen; init_from"
-    _, base = begin("base", "trainer.max_steps=1", "lora.rank=2")
-    assert sentence in (base / "train.log").read_text()
-    _, run = begin("run", "trainer.max_steps=1", "lora.rank=2", f"init_from={base}")
-    assert sentence not in (run / "train.log").read_text()
-
-
 @pytest.mark.parametrize("quiet", [False, True])
 def test_validation_examples_that_are_in_training_are_reported_and_counted(
     config, tmp_path, capsys, quiet
@@ -161,7 +138,8 @@ def test_a_prompt_is_proposed_if_it_can_be_typed(tmp_path):
 
     assert proposed_prompts(Sample("The cat", " sat")) == ["The "]  # of a text
     assert proposed_prompts(Sample("w3 w0 |", "w3 w0", "w3 w0")) == ["w3 w0 |"]  # of an answer
-    assert proposed_prompts(Sample("w3 " * 200 + "|", "w3", "w3")) == proposed_prompts(None) == []
+    assert proposed_prompts(Sample("w3 " * 200 + "|", "w3", "w3")) == []
+    assert proposed_prompts(None) == ["The "]
 
 
 def test_a_run_that_differs_from_its_studys_plan_does_not_train(config, tmp_path, capsys):
@@ -244,3 +222,26 @@ def test_a_decoder_that_does_not_fit_is_printed(tmp_path):
         "tokenizer.path: the decoder of the file does not fit its other parts: ' the words' is"
         " shown as '\u0120the\u0120words', which has other letters or tokens."
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "both"),
+    [
+        (["mask=causal"], "mask=full"),
+        (["mask={name: sliding_window, window: 4}"], "mask.causal=false"),
+        (["mask={name: sliding_window, window: 4, causal: false}"], None),
+        ([], None),
+    ],
+)
+def test_a_masked_language_model_that_sees_one_side_only_has_a_note(config, words, both):
+    found = list(mask_notes(config("task=masked_language_modeling", "model=encoder", *words)))
+    start = "mask: a masked token is predicted from the tokens on its left only; "
+    assert found == ([] if both is None else [f"{start}{both} adds those on its right."])
+
+
+def test_adapters_of_random_weights_are_reported(begin):
+    sentence = "lora.rank: the adapters are trained on random weights, which are frozen; init_from"
+    _, base = begin("base", "trainer.max_steps=1", "lora.rank=2")
+    assert sentence in (base / "train.log").read_text()
+    _, run = begin("run", "trainer.max_steps=1", "lora.rank=2", f"init_from={base}")
+    assert sentence not in (run / "train.log").read_text()

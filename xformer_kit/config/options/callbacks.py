@@ -32,7 +32,7 @@ CALLBACKS.refused_names |= {
 
 class Observer:
     """Base of the options of built-in callbacks that observe a run and do not change it.
-    tasks/callbacks/built_in.py creates the callbacks.
+    tasks/callbacks/observers.py creates the callbacks.
     """
 
 
