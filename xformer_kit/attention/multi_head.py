@@ -202,6 +202,11 @@ class MultiHead(Attention):
         """Factor on scores."""
         return self.factor if self.layer_factor is None else self.factor * self.layer_factor
 
+    @scale.setter
+    def scale(self, scale: float) -> None:
+        self.factor = scale
+        self.layer_factor = None
+
     def split(self, x: Tensor) -> Tensor:
         """(b, t, h * d) -> (b, h, t, d)."""
         # `unflatten` takes 3 us more per generated token.

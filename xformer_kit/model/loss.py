@@ -63,9 +63,9 @@ def cross_entropy(
     The chunks of all streams are computed one after another and add to one gradient of the weight,
     so that n streams need no more logits at once than one.
     """
-    count, vocab = target[0].numel(), len(weight) if vocab_size is None else vocab_size
+    vocab = len(weight) if vocab_size is None else vocab_size
+    token_scale = None if scale is None else scale.repeat_interleave(target[0].numel())
     hidden, target = hidden.flatten(0, -2), target.flatten()
-    token_scale = None if scale is None else scale.repeat_interleave(count)
     terms = Terms(label_smoothing, z_loss, softcap)
     limit = (
         MAX_UNCHUNKED_CPU

@@ -257,7 +257,7 @@ def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
             ["attention", "{run}", "--text", "x", "--target", "y"],
             "--target: is of a run with sources and targets;",
         ),
-        (["norms", "{plain}"], "{plain}: has no norms.csv. Norms are noted on request"),
+        (["norms", "{plain}"], "{plain}: has no row in norms.csv. A row each 50 steps"),
         (["curves", "a=b"], "plot curves: takes directories of runs; got a=b."),
     ],
 )
