@@ -161,7 +161,7 @@ def test_arguments_of_two_stacks_without_an_effect_are_refused():
     with pytest.raises(ConfigError, match=r"^source: must have a row for each target; got 2"):
         model(source=encoded, target=IDS.view(3, 8))
     for inputs in ({"source": IDS}, {"ids": IDS[:, :4], "source": IDS, "start": 1}):
-        sentence = "start: is the first" if "start" in inputs else "real: has no effect"
+        sentence = "start: has no effect" if "start" in inputs else "real: has no effect"
         with pytest.raises(ConfigError, match=f"^{sentence}"):
             model.generate(**{"real": YES} | inputs)
 
