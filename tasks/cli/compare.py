@@ -88,9 +88,17 @@ def _rows(comparison: Any) -> Iterator[tuple[str, ...]]:
         columns = [group.values(name).values() for group in groups]
         if name not in comparison.metrics and any(columns):
             yield (
-                name.replace("_", " ").removesuffix(" bytes"),
+                _cost_title(name, groups),
                 *(to_text(sum(c) / len(c)) if c else "-" for c in columns),
             )
+
+
+def _cost_title(name: str, groups: Any) -> str:
+    """Returns the title of a cost. On a CPU the peak memory is that of the whole process."""
+    title = name.replace("_", " ").removesuffix(" bytes")
+    facts = [found for group in groups for found in group.summaries.values()]
+    on_cpu = any(found.get("devices", {}).get("kind") == "cpu" for found in facts)
+    return f"{title} (CPU: of the process)" if name == "peak_memory_bytes" and on_cpu else title
 
 
 def _metric_cell(name: str, values: Any) -> str:

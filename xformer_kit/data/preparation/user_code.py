@@ -49,6 +49,8 @@ def _raise_first(path: str, component: type, problems: Iterator[Problem]) -> Non
         method = traceback.extract_tb(error.__traceback__)[-1].name
         got = f"{type(error).__name__} in {method} ({one_line(error, 120)})"
         problem = "must define the methods and the attributes that its base class needs", got
+        if isinstance(error, NotImplementedError):
+            problem = f"must define {method}", ""
     if problem:
         raise config_error(
             path,
