@@ -315,7 +315,7 @@ def test_an_unfinished_run_of_a_directory_is_left_out_also_the_first_and_of_anot
 def test_a_directory_of_runs_stands_for_its_runs(capsys, home, pool):
     runs = sorted(pool.values())
     assert data(capsys, "compare", "outputs/runs") == data(capsys, "compare", *runs)
-    assert "peak memory" in output(capsys, "compare", "outputs/runs")[1]
+    assert "peak memory (CPU: of the process)" in output(capsys, "compare", "outputs/runs")[1]
     code, out, _ = output(capsys, "plot", "curves", "outputs/runs")
     assert (code, out) == (0, "curves.png\n")
     assert fault(capsys, "evaluate", "outputs/runs") == (
