@@ -39,6 +39,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("directory", "files", "entry"), PLACES)
 def test_a_file_of_components_is_found_from_every_directory(
     project, monkeypatch, directory, files, entry

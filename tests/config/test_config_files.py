@@ -117,6 +117,7 @@ def test_files_that_contain_each_other_are_one_sentence(here):
         compose(["experiment=[a.yaml,b.yaml]"])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("key", "choice"), [("attn", "linear"), ("norm", "rmsnorm"), ("position", "rope")]
 )

@@ -19,6 +19,7 @@ def said(overrides):
     return "\n".join(refused(overrides))
 
 
+@pytest.mark.extended
 def test_tokenizer_shared_is_for_every_tokenizer(files):
     words = f"model=encoder_decoder task=seq2seq data=tsv data.path={files}/pairs.tsv"
     for tokenizer in ("byte", "char", "bpe"):
@@ -116,6 +117,7 @@ def test_a_component_that_mixes_documents_is_refused_beside_data_documents(tmp_p
         ATTENTIONS.forget(ATTENTIONS["leaky"].__module__)
 
 
+@pytest.mark.extended
 def test_what_a_run_would_not_read_is_refused_where_it_was_asked_for(files):
     probe = "is not read; data=recall is a probe"
     vocabulary = f"{probe}, whose words are its vocabulary. Leave it out."
@@ -140,6 +142,7 @@ def test_what_a_run_would_not_read_is_refused_where_it_was_asked_for(files):
 PROBES = [name for name, component in CORPORA.items() if component.form == "labelled"]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", PROBES)
 def test_every_probe_refuses_what_is_for_texts_and_pairs(name):
     for words, key in (

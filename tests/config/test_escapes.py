@@ -47,6 +47,7 @@ def test_a_text_in_a_line_is_that_of_the_config_and_of_the_saved_config(data):
     assert compose(to_overrides(saved), data=False) == config
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("text", ["a${x}b.txt", "\\${", "\\\\${oc.env:HOME}\\", "it's ${", "1e3"])
 def test_a_text_is_a_single_value_too(text, data):
     config = compose([*data, f"data.path={value(text)}"], data=False)

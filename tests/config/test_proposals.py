@@ -121,6 +121,7 @@ def test_one_wrong_letter_after_the_first_still_proposes_the_name(name, data):
     assert nearest(name[: 1 + 2 * len(name) // 3], [name]) == name
 
 
+@pytest.mark.extended
 def test_a_number_of_5000_digits_is_one_sentence_in_a_line_and_in_a_file(tmp_path):
     number = 5000 * "1"
     for word in (f"seed={number}", f"model={{dim: {number}}}", f"optim.betas=[{number},1]"):

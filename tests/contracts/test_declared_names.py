@@ -33,6 +33,7 @@ TABLE = {
 }
 
 
+@pytest.mark.extended
 def test_the_table_lists_what_components_declare_beside_the_methods_of_their_kind():
     methods = contract()
     found = {

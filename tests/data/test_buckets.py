@@ -56,6 +56,7 @@ def test_every_batch_is_full_and_no_further_one_fits(lengths, tokens):
         assert (len(batch) + 1) * lengths[batch[0]] > tokens
 
 
+@pytest.mark.extended
 @given(
     sides=SIDES,
     seed=st.integers(0, 2**63 - 1),
@@ -165,6 +166,7 @@ def test_batches_by_length_have_little_padding():
     assert max(full) <= 4096 and np.mean(full) > 0.9 * 4096
 
 
+@pytest.mark.extended
 @given(sides=SIDES, tokens=st.integers(1, 300), one_stream=st.booleans())
 @settings(deadline=None)
 def test_validation_reads_every_example_once(sides, tokens, one_stream):

@@ -31,6 +31,7 @@ def names():
     return Names()
 
 
+@pytest.mark.extended
 def test_dates_are_formatted_in_their_language(dates):
     from babel.dates import parse_date
 
@@ -100,6 +101,7 @@ def test_years_are_within_bounds():
     assert years == {1999, 2000}
 
 
+@pytest.mark.extended
 def test_targets_are_english_names_and_splits_share_no_names(names):
     train, valid, test = (pairs(names, split) for split in names.splits)
     known = dict(train + valid + test)

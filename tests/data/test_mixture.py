@@ -57,6 +57,7 @@ def test_proportional_counts_have_the_expected_values():
     assert proportional_counts({"a": 10, "b": 90}, 1.0, 100) == {"a": 10, "b": 90}
 
 
+@pytest.mark.extended
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=4), st.data())
 def test_an_epoch_has_exactly_the_counts_of_each_part(sizes, data):
@@ -129,6 +130,7 @@ def test_batches_of_a_mixture_are_the_same_on_every_layout():
     ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("weights", [None, [1, 1, 1], [5, 1, 3]])
 @pytest.mark.parametrize("one_stream", [False, True])
 def test_length_batches_of_a_mixture_hold_at_most_their_tokens_in_every_epoch(weights, one_stream):

@@ -373,6 +373,7 @@ def test_a_missing_package_is_a_fault(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.extended
 def test_tatoeba_is_split_by_its_english_side():
     file = SHARED / "tatoeba" / "deu-eng.2018-05-13.txt.zst"
     if not file.exists():

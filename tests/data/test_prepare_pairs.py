@@ -68,6 +68,7 @@ def test_prepared_pairs_are_the_pairs(tmp_path, tokenizer, shared):
         )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("tokenizer", ["word", "char", "bpe"])
 def test_the_tokenizers_of_a_run_are_those_of_another_text(tmp_path, tokenizer, shared):

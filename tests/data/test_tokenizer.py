@@ -77,6 +77,7 @@ def test_the_text_of_the_fit_decodes_unchanged(tokenizer):
     assert tokenizer.decode([]) == tokenizer.decode(tokenizer.encode("")) == ""
 
 
+@pytest.mark.extended
 @given(data=st.data())
 @settings(deadline=None)
 def test_the_bytes_of_a_text_are_those_of_its_tokens(tokenizer, data):

@@ -266,6 +266,7 @@ def test_coverage_of_the_interval_of_a_difference(shifted):
     assert near(np.mean([d.low <= 1 <= d.high for d in shifted]), 0.95, DRAWS)
 
 
+@pytest.mark.extended
 def test_the_effect_size_is_unbiased(shifted):
     """Uncorrected it is 25 % too large at 5 seeds."""
     effects = np.array([d.effect for d in shifted])

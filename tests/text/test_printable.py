@@ -93,6 +93,7 @@ def test_a_carriage_return_begins_no_row():
     assert list(csv.reader(io.StringIO(text))) == [["name"], ["a\n=1\n=2"]]
 
 
+@pytest.mark.extended
 @given(st.text() | st.sampled_from(FORMULAS))
 def test_a_cell_gives_its_text_back_and_is_made_once(text):
     assert cell(cell(text)) == cell(text)

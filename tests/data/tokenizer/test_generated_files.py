@@ -11,6 +11,7 @@ from xformer_kit.data.tokenizer import Pretrained
 from xformer_kit.registry import ConfigError
 
 
+@pytest.mark.extended
 @given(file=tokenizer_files(), texts=st.lists(TEXT, min_size=3, max_size=6))
 @settings(deadline=None, max_examples=150)
 def test_a_text_has_its_bytes_and_no_special_tokens(file, texts):

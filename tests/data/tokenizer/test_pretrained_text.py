@@ -135,6 +135,7 @@ def test_any_bytes_come_back(pretrained, form, data):
         assert pretrained[form].to_bytes(pretrained[form].encode(data)) == data
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("form", FORMS)
 def test_pieces_of_a_text_are_encoded_as_the_whole(pretrained, form):
     text = (PROSE + "x") * 100  # no white space at the end of a piece that is not the last

@@ -76,6 +76,7 @@ def test_the_mean_of_the_last_checkpoints_is_saved_at_the_end(begin):
         torch.testing.assert_close(value, torch.stack([e[name] for e in each]).mean(0))
 
 
+@pytest.mark.extended
 def test_a_moving_average_is_resumed(begin, monkeypatch):
     from tasks.callbacks.stopping import Deadline
 
@@ -91,6 +92,7 @@ def test_a_moving_average_is_resumed(begin, monkeypatch):
     )
 
 
+@pytest.mark.extended
 def test_weights_of_repeated_steps_are_not_in_the_mean(begin):
     words = ["checkpoints.average=3", "trainer.checkpoint_every=5", "trainer.val_every=20"]
     _, whole = begin("whole", *words)

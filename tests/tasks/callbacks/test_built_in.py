@@ -72,6 +72,7 @@ def test_built_in_callbacks_do_not_change_the_metrics(runs):
     assert not (plain / "norms.csv").exists() and not (plain / "pictures").exists()
 
 
+@pytest.mark.extended
 def test_gradients_of_all_layers_are_the_gradient_of_the_step(runs):
     norms, metrics = table(runs[0] / "norms.csv"), table(runs[0] / "metrics.csv")
     assert list(norms) == [5, 10]

@@ -205,6 +205,7 @@ def test_two_callbacks_of_one_class_each_have_their_state(run, monkeypatch):
     assert [(folder / name).read_text() for name in ("a.txt", "b.txt")] == ["20", "20"]
 
 
+@pytest.mark.extended
 def test_a_run_goes_on_if_its_logger_does_not(run, with_logger, monkeypatch, capsys):
     """Also one with callbacks that need a logger."""
     options = ["logger=wandb", "callbacks.rate={}", "callbacks.values={}"]

@@ -184,6 +184,7 @@ def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_valida
     assert checkpoints.read(folder / "checkpoints" / "last.ckpt").global_step == 7
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("start", ["fit", "train"])
 def test_a_stop_before_the_first_step_ends_the_run_after_it(config, mine, tmp_path, start):
     words = [f"callbacks.at={{step: -1, start: {start}}}", "callbacks.mine={}"]

@@ -129,6 +129,7 @@ def test_newest_is_none_without_files_and_raises_if_all_are_damaged(tmp_path):
         checkpoints.newest(tmp_path)
 
 
+@pytest.mark.extended
 def test_any_flipped_bit_of_the_archives_directory_falls_back(tmp_path):
     """The directory has no checksum of its own: a flip may name another method, size, place or
     file.
@@ -179,6 +180,7 @@ print(checkpoints.newest(folder)[1].global_step, sorted(p.name for p in folder.i
 """
 
 
+@pytest.mark.extended
 def test_a_full_disk_leaves_the_last_checkpoint_and_is_reported(tmp_path):
     folder = tmp_path / "run" / "checkpoints"
     done = subprocess.run(

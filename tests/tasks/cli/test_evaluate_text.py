@@ -80,6 +80,7 @@ def _table(texts):
     return "".join(f"{row}\n" for row in ["id\tbody", *(f"1\t{text}" for text in texts)])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("words", "name", "written"),
     [

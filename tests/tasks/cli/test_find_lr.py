@@ -65,6 +65,7 @@ def test_the_page_says_that_the_loss_diverged_or_never_fell(capsys):
     assert "The loss never fell." in capsys.readouterr().out
 
 
+@pytest.mark.extended
 def test_it_starts_from_the_weights_of_a_run_and_needs_no_validation(capsys, tmp_path, begin):
     """Early stopping, which needs validations, and whatever else only observes has no effect."""
     _, run = begin("run", "optim.lr=0.05")

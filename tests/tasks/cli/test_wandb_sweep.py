@@ -90,6 +90,7 @@ def test_the_command_of_an_agent_has_the_proposed_values(tmp_path, capsys):
     )
 
 
+@pytest.mark.extended
 def test_a_study_of_one_factor_trains_the_same_models(capsys):
     words = ["study=norm_placement", "study.seeds=2", "model.dim=64"]
     assert main(["sweep", "export", *words]) == 0
@@ -109,6 +110,7 @@ def test_a_study_of_one_factor_trains_the_same_models(capsys):
         ) == model | {"seed": 1}
 
 
+@pytest.mark.extended
 def test_notes_name_what_a_sweep_leaves_out_of_a_study():
     words = [
         "study=norm_placement",

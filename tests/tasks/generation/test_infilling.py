@@ -186,6 +186,7 @@ def test_a_masked_language_model_shows_the_likeliest_tokens(trained, capfdbinary
     assert shares == pytest.approx((100 * p).tolist(), abs=0.01)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("task", TASKS)
 def test_lines_of_a_file_are_filled_line_by_line(trained, capfdbinary, tmp_path, task):
     (tmp_path / "in.txt").write_text("the <mask> sat\na <mask> and a <mask>\n")

@@ -30,6 +30,7 @@ def points(client, run, name):
     return [(one.step, one.value) for one in history]
 
 
+@pytest.mark.extended
 def test_a_run_has_the_names_and_values_of_metrics_csv(begin, runs):
     code, folder = begin("run", "logger=mlflow", "callbacks.norms={every: 10}")
     client, (run,) = runs()

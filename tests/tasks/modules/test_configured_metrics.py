@@ -221,6 +221,7 @@ def test_a_users_metric_is_in_every_row_and_in_the_summary(config, begin, mine):
     assert not metric(node["metric"], node["higher_is_better"]).higher_is_better
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("name", "best"), [("mean_rank", min), ("inverse_rank", max)])
 def test_the_mode_of_a_checkpoint_follows_the_class_of_a_users_metric(begin, mine, name, best):
     code, run = begin(

@@ -27,6 +27,7 @@ def test_longer_windows_hold_the_same_tokens(config):
     assert prepare(config(*LONG)).train.seq_len == 16
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("position", "same"), [("none", True), ("learned", False)])
 def test_valid_len_changes_the_loss_only_with_positions(begin, position, same):
     blind = ["mask=sliding_window", "mask.window=1", f"position={position}"]

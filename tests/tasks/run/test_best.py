@@ -52,6 +52,7 @@ def test_the_lowest_loss_is_kept_and_loaded(begin):
     )
 
 
+@pytest.mark.extended
 def test_a_resumed_run_replaces_the_best_only_by_a_lower_loss(begin, monkeypatch):
     _, whole = begin("swing", *FALLING_THEN_RISING_LOSS)
     with monkeypatch.context() as patch:

@@ -25,6 +25,7 @@ def graphs(monkeypatch):
     return found
 
 
+@pytest.mark.extended
 def test_a_sample_is_not_compiled(begin, graphs):
     """Its prompt and its tokens have other sizes, and at the end of a run another device: each has
     a graph of its own, which takes longer than the sample. 8 examples of validation are a batch.
@@ -35,6 +36,7 @@ def test_a_sample_is_not_compiled(begin, graphs):
     assert len(graphs) == 2  # training and validation
 
 
+@pytest.mark.extended
 def test_the_shorter_batch_at_the_end_of_validation_is_not_compiled(begin, graphs, monkeypatch):
     rows = []
     step = EvaluatedTask.validation_step

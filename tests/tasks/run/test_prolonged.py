@@ -280,6 +280,7 @@ def test_two_changes_at_one_step_are_one(begin, capsys):
     assert summary.read(run)["prolonged"] == [{"step": 10, "before": 20, "max_steps": 30}]
 
 
+@pytest.mark.extended
 def test_a_line_that_resumes_may_repeat_what_the_run_has(begin, config):
     words = ("attn=gqa", "attn.kv_heads=1", "model.dropout=0.1")
     _, run = begin("run", *words, "trainer.max_steps=2")

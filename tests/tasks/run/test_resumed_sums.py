@@ -5,6 +5,7 @@ from tests.tasks.run.test_prolonged import stop_at
 from tests.test_resume import state
 
 
+@pytest.mark.extended
 def test_a_row_of_steps_before_and_after_a_resume_is_that_of_the_whole_run(begin):
     """metrics.csv has means over the steps 5 to 8, of which the checkpoint of step 6 has the sums
     of two.

@@ -82,6 +82,7 @@ def test_micro_batches_train_like_one_batch(begin):
         assert float(a["grad_norm"]) == pytest.approx(float(b["grad_norm"]), rel=1e-4)
 
 
+@pytest.mark.extended
 def test_validation_and_checkpoints_do_not_change_the_weights(begin):
     _, often = begin(
         "often", "model.dropout=0.3", "trainer.val_every=1", "trainer.checkpoint_every=1"
@@ -96,6 +97,7 @@ def test_validation_and_checkpoints_do_not_change_the_weights(begin):
     assert same_weights(often, seldom)
 
 
+@pytest.mark.extended
 def test_a_row_after_a_resume_has_the_losses_of_all_steps_since_the_row_before_it(begin):
     words = ["trainer.log_every_n_steps=7", "trainer.max_steps=21", "trainer.val_every=null"]
     _, whole = begin("whole", *words)
@@ -267,6 +269,7 @@ def test_a_signal_saves_the_step_and_ends_the_run(begin, monkeypatch, number, co
     )
 
 
+@pytest.mark.extended
 def test_overfitting_a_few_batches_lowers_the_loss(begin):
     code, folder = begin(
         "overfit", "debug=overfit", "optim.lr=1e-2", "trainer.max_steps=150", "model.dim=32"
@@ -275,6 +278,7 @@ def test_overfitting_a_few_batches_lowers_the_loss(begin):
     assert float(rows(folder)[-1]["train/loss"]) < 0.5 * float(rows(folder)[0]["train/loss"])
 
 
+@pytest.mark.extended
 def test_profile_writes_a_trace_and_a_table(begin):
     code, folder = begin("profile", "debug=profile", "trainer.max_steps=12", "trainer.profile=3")
     assert code == 0
@@ -290,6 +294,7 @@ def test_speed_is_measured_without_warm_up_steps(begin):
     assert summary_of(folder)["tokens_per_second"] > 0
 
 
+@pytest.mark.extended
 def test_a_run_stopped_by_max_time_reports_it_and_can_be_resumed(begin, capsys, monkeypatch):
     from tasks.callbacks.stopping import Deadline
 
@@ -310,6 +315,7 @@ def test_a_run_stopped_by_max_time_reports_it_and_can_be_resumed(begin, capsys, 
     assert [row["step"] for row in rows(folder)] == [row["step"] for row in rows(whole)]
 
 
+@pytest.mark.extended
 def test_max_time_ends_a_run_after_that_time(begin):
     code, folder = begin(
         "clock", "trainer.max_time=00:00:00:01", "trainer.max_steps=1000000", "schedule=constant"

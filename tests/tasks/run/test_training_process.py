@@ -77,6 +77,7 @@ def test_a_window_that_hides_nothing_is_reported(config, words, lines):
         assert line in note and note.endswith("so the mask has the effect of 'causal'.")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("quiet", [False, True])
 def test_validation_examples_that_are_in_training_are_reported_and_counted(
     config, tmp_path, capsys, quiet
