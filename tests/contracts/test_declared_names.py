@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from declared_names import LIBRARY, ROOT, declared
 
 MOST = 30

@@ -4,6 +4,7 @@ bit for bit.
 
 import json
 
+import pytest
 import torch
 
 from tasks.run.resume import resume_run

@@ -1,5 +1,7 @@
 """The sums of steps whose row of metrics.csv is not written yet are resumed."""
 
+import pytest
+
 from tasks.run.resume import resume_run
 from tests.tasks.run.test_prolonged import stop_at
 from tests.test_resume import state
