@@ -263,7 +263,8 @@ def test_a_failed_job_of_a_multirun_stops_no_other(tmp_path, text, launcher):  #
     done = train(line, tmp_path, environment(tmp_path))
     assert done.returncode == 1, done.stderr
     assert "data.seq_len: one window, seq_len + 1 = " in done.stderr
-    assert f"Jobs 1, 3 failed; why: {sweep}/1/train.log, {sweep}/3/train.log" in done.stdout
+    for job in (1, 3):
+        assert f"Job {job} failed; why: {sweep}/{job}/train.log" in done.stdout
     assert (sweep / "1" / "train.log").exists() and (sweep / "3" / "train.log").exists()
     rows = table(sweep / "sweep.csv")
     assert [row["status"] for row in rows] == ["finished", "finished", "failed", "failed"]

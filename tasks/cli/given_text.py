@@ -100,5 +100,5 @@ def _field_texts(path: str, field: str, form: str, data: Config) -> Iterator[str
 
 def _of_option(fault: Fault) -> Fault:
     """Returns a fault with the option of the command in place of its config path."""
-    fix = fault.fix.replace("data.text=", "--field ").replace("data.cache", "TMPDIR")
+    fix = "Set it to another directory." if fault.path == "data.cache" else fault.fix
     return replace(fault, path=OPTIONS.get(fault.path, fault.path), fix=fix)

@@ -284,6 +284,8 @@ def summary_rows(summary: State) -> list[tuple[str, str]]:
     if skipped:
         steps = f"{skipped:,} of {summary['steps']:,} steps"
         rows.append(("Left out", f"{steps}: their loss or gradient was not finite"))
+    if (run_dir / "profile.txt").exists():
+        rows.append(("Profile", "profile.txt and trace.json in the run's directory"))
     return rows
 
 

@@ -1,5 +1,6 @@
 """Reads and validates plan.json of a study."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,8 @@ def fault(value: Any, schema: Any, path: str) -> Fault | None:
     kind = type(schema) if isinstance(schema, (list, dict)) else schema
     if wrong := next(mismatch(kind, value, path, Context()), None):
         return wrong
+    if not isinstance(schema, (list, dict)) and "\\u0000" in json.dumps(value):
+        return Fault(path, "must have no null character", value)
     inner: list[tuple[Any, Any, str]] = []
     if isinstance(schema, list):
         inner = [(item, schema[0], f"{path}[{i}]") for i, item in enumerate(value)]

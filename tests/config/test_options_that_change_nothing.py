@@ -56,7 +56,7 @@ REFUSED = {
     ),
     "ffn=moe ffn.router.capacity=4": (
         "ffn.router.capacity: from ffn.experts / ffn.top_k = 4 on, every expert may compute all"
-        " tokens; got 4.0. Set it to null."
+        " tokens; got 4. Set it to null."
     ),
     "ffn=moe ffn.top_k=8 ffn.router={name:sigmoid,capacity:1.5}": (
         "ffn.router.capacity: from ffn.experts / ffn.top_k = 1 on, every expert may compute all"

@@ -35,7 +35,6 @@ MESSAGES = {
     "ffn=feedforward": known("ffn", "ffn", "feedforward", "feed_forward"),
     "attn=gqaa": known("attn", "attn", "gqaa", "gqa"),
     "attn=self": known("attn", "attn", "self", "multi_head"),
-    "kernel=fa2": known("kernel", "kernel", "fa2", "auto"),
     "mask=windowed": known("mask", "mask", "windowed", "window"),
     "optim=adma": known("optim", "optim", "adma", "adamw"),
     "norm=batchnorm": f"norm: 'batchnorm' uses other tokens, {NORM}",

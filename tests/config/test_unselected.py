@@ -19,7 +19,7 @@ FAULTS = {
     ),
     "attn.gate.rank=4": (
         "attn.gate.rank: gate 'none' has no option 'rank'. It has no options. Try"
-        " attn.gate=element or attn.gate=projected."
+        " attn.gate=head, attn.gate=element or attn.gate=projected."
     ),
     "mask=full mask.window=5": f"mask.window: mask 'full' {WINDOW.format('mask')}",
     "model.decoder.mask.window=5": (

@@ -170,7 +170,8 @@ class Linear(Attention):
 
     def cache(self, rows, length):
         state = rows, self.heads, self.head_dim, self.head_dim + 1
-        return Recurrent(next(self.parameters()).new_zeros(state))
+        like = next(self.parameters())  # sharded, its new_zeros would be sharded too
+        return Recurrent(torch.zeros(state, dtype=like.dtype, device=like.device))
 
 
 class Recurrent(Cache):

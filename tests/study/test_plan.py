@@ -181,7 +181,7 @@ def test_a_fault_of_several_variants_is_reported_once():
     (fault,) = error.value.messages
     assert fault.startswith("optim.rl: optim 'adamw' has no option 'rl'.") and fault.endswith(
         "[variant baseline optim.rl=0.001 and baseline optim.rl=0.003 and attn.heads=8"
-        " optim.rl=0.001 and attn.heads=8 [...]]"
+        " optim.rl=0.001 and attn.heads=8 optim.rl=0.003]"
     )
     line = asked(
         baseline={"norm": "rms"},

@@ -96,7 +96,8 @@ class Recurrent(Attention):
             f"attn '{attn}' reads a sum over the past and forms no scores, which position"
             f" '{position}' changes one by one"
         )
-        return reason, "rotary, learned, sinusoidal or none"
+        rotary = "rotary, " * (context.attn.head_dim % 2 == 0)
+        return reason, f"{rotary}learned, sinusoidal or none"
 
     def run_recurrence(self, r: Recurrence, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """Returns what every token reads (b, h, t, e), and the new state, in at least fp32."""

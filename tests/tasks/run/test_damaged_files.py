@@ -193,9 +193,9 @@ def test_step_times_that_cannot_be_read_are_measured_again(home):  # noqa: F811
     from tasks.study.timing import FILE, StepClock
 
     (home / FILE).write_text('{"a": 0.5, "b": -1.0, "c": "x"}')
-    assert StepClock(home).known == {"a": 0.5}
+    assert StepClock(home, float).known == {"a": 0.5}
     (home / FILE).write_bytes(b"[" * 100_000)
-    assert StepClock(home).known == {}
+    assert StepClock(home, float).known == {}
 
 
 def test_a_summary_that_lacks_what_reproduce_compares_is_one_message(capsys, pool):  # noqa: F811
