@@ -1,5 +1,7 @@
 """Metrics that a config names, built-in ones and a user's own, over a split and all ranks."""
 
+import inspect
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -138,10 +140,14 @@ def check_metrics(config: Config, classes: int) -> None:
                 metric.update(*example)
                 value = metric.compute()
             except Exception as error:  # of a user's code
+                frames = traceback.extract_tb(error.__traceback__)
+                own = [one for one in frames if one.filename == inspect.getfile(type(metric))]
+                frame = (own or frames)[-1]
                 raise config_error(
                     f"metrics.{name}",
                     "must be computable from 8 random predictions",
                     f"{type(error).__name__}: {one_line(error, 120)}",
+                    f"See line {frame.lineno} of '{frame.filename}'.",
                 ) from None
             one_number(name, value)
 

@@ -15,7 +15,7 @@ from tasks.logging.files import replace_text
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.data.preparation.training_data import run_steps
 from xformer_kit.files.saved_files import read_object
-from xformer_kit.optim.schedules import SCHEDULES
+from xformer_kit.optim.schedules import SCHEDULES, Schedule
 from xformer_kit.registry import config_error
 from xformer_kit.study.run_key import run_key
 
@@ -123,8 +123,12 @@ def record(run_dir: Path, config: Config, step: int, steps_per_epoch: int) -> st
 
 def has_same_rates(config: Config, step: int, before: int, after: int) -> bool:
     """Whether the first `step` steps have the same learning rates in runs of both lengths."""
-    old, new = (SCHEDULES.create(config["schedule"], max_steps=each) for each in (before, after))
+    old, new = _schedules(config, before, after)
     return all(old(each) == new(each) for each in range(step))
+
+
+def _schedules(config: Config, *lengths: int) -> list[Schedule]:
+    return [SCHEDULES.create(config["schedule"], max_steps=steps) for steps in lengths]
 
 
 def _message(config: Config, step: int, before: int, after: int) -> str:
@@ -136,7 +140,10 @@ def _message(config: Config, step: int, before: int, after: int) -> str:
             f"From {before:,} to {after:,} steps: the result will be that of a run of {after:,}"
             f" steps from the beginning, since the {step:,} steps so far have its learning rates."
         )
+    lr = config["optim"].get("lr", 1.0)
+    old, new = _schedules(config, before, after)
     return (
         f"From {before:,} to {after:,} steps: the {step:,} steps so far keep their learning rates,"
-        f" the others have those of a run of {after:,} steps."
+        f" the others have those of a run of {after:,} steps. The last one was"
+        f" {lr * old(step - 1):.3g}, the next one is {lr * new(step):.3g}."
     )

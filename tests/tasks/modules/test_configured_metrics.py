@@ -290,6 +290,7 @@ def test_a_metric_that_is_none_is_refused_before_training(begin, mine, capsys, n
     code, run = begin("run", f"components=[{mine}]", f"metrics.{name}={{}}")
     message = capsys.readouterr().err
     assert code == 2 and f"metrics.{name}: {fault}" in message
+    assert name != "raises" or f"of '{mine}'." in message
     assert not (run / "metrics.csv").exists()
 
 
