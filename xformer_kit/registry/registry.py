@@ -347,7 +347,9 @@ class Registry(Node):
         most similar to an unknown name.
         """
         found = nearest(name, [*sorted(self), *self.also_called])
-        return found if found in self or found in self.aliases else self.also_called.get(found)
+        own = self.also_called.get(found or "", found)
+        is_spelling = found is not None and own is not None and own.replace("_", "") == found
+        return own if is_spelling or found not in self.aliases else found
 
     def find_name(self, name: object) -> str | None:
         """Returns the component with this name or other name, in any spelling: MultiHead,

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -45,6 +46,7 @@ NO_TEXT = r"$|[\[{'\"]|\w+\(|.*\$\{"  # a value that is meant as a list, a sweep
 UNREADABLE = (HydraException, ValueError)
 MAX_SHOWN = 80  # characters of a word in a message
 RUN = rf"(resume|init_from\.run)=({PLAIN.pattern})"
+UNREAD = "It may be one of components, which could not be read."
 
 
 def expand(words: Iterable[str]) -> list[str]:
@@ -147,8 +149,10 @@ def parse(
     overrides = parser.parse_overrides(brought_components(overrides, config_dir)) + overrides
     try:
         import_components(as_list(instructions(overrides).get("components")), GROUPS.values())
+        unread = False
     except ConfigError as error:
         faults += error.faults
+        unread = True
     faults += contradicted_names(overrides)
     file_faults = store_files(overrides, config_dir)
     session = open_session(config_dir, primary)
@@ -160,6 +164,8 @@ def parse(
             known.append(override)
             found = file_faults.get(given.key_or_group) or choice_fault(session, override)
         if isinstance(found, Fault):
+            if unread and given.key_or_group in GROUPS:
+                found = replace(found, fix=UNREAD)
             faults.append(found)
             left_out += (f"{given.key_or_group}.",)
     known = [o for o in known if not f"{o.key_or_group}.".startswith(left_out)]

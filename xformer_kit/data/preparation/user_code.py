@@ -81,7 +81,7 @@ def _tokenizer_problems(tokenizer: Tokenizer, text: str) -> Iterator[Problem]:
     if not _is_ids(ids) or (len(ids) and not 0 <= ids.min() <= ids.max() < size):
         yield (
             f"must return an array (n,) of ids from 0 to {size - 1} (vocab_size - 1) from encode",
-            repr(ids)[:80],
+            f"{ids.min()} to {ids.max()}" if _is_ids(ids) else " ".join(repr(ids).split())[:80],
         )
     if len(pieces) != size or not all(isinstance(piece, bytes) for piece in pieces):
         yield (
