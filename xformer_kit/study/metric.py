@@ -92,8 +92,7 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
         costs = sorted(cost for cost, known in KNOWN.items() if known.cost)
         hint = similar_metric(name) or did_you_mean(name.rpartition("/")[2], costs)
         rule = f"it is not known whether '{name}' is better higher or lower"
-        known_words = ", ".join(word for word, known in KNOWN.items() if not known.cost)
-        raise config_error("study.metric", rule, fix=f"{hint}Known: {known_words}.")
+        raise config_error("study.metric", rule, fix=f"{hint}Known: {', '.join(KNOWN)}.")
     known = known_metric(name) or KnownMetric()
     return Metric(name, higher, known.unit, known.scale)
 
