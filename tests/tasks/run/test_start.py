@@ -278,17 +278,6 @@ def test_overfitting_a_few_batches_lowers_the_loss(begin):
     assert float(rows(folder)[-1]["train/loss"]) < 0.5 * float(rows(folder)[0]["train/loss"])
 
 
-@pytest.mark.extended
-def test_profile_writes_a_trace_and_a_table(begin):
-    code, folder = begin("profile", "debug=profile", "trainer.max_steps=12", "trainer.profile=3")
-    assert code == 0
-    names = {
-        event["name"] for event in json.loads((folder / "trace.json").read_text())["traceEvents"]
-    }
-    assert sum(name.startswith("ProfilerStep#") for name in names) == 3
-    assert "aten::" in (folder / "profile.txt").read_text()
-
-
 def test_speed_is_measured_without_warm_up_steps(begin):
     _, folder = begin("short", "trainer.max_steps=3")
     assert summary_of(folder)["tokens_per_second"] > 0
@@ -341,13 +330,6 @@ def test_without_checkpoints_no_command_that_needs_one_is_proposed(begin, capsys
     assert code == 0
     assert "xformer generate" not in out
     assert "resume=" not in out
-
-
-def test_a_short_run_is_profiled_from_its_middle(begin, capsys):
-    code, folder = begin("brief", "debug=profile", "trainer.max_steps=3")
-    assert code == 0
-    assert "aten::" in (folder / "profile.txt").read_text()
-    assert "profile.txt" in capsys.readouterr().out
 
 
 def test_an_error_while_a_signal_ends_the_run_does_not_hide_the_signal(begin, monkeypatch):
