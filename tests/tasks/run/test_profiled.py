@@ -1,5 +1,7 @@
 """A profile of some steps of a run, debug=profile."""
 
+import json
+
 import pytest
 
 
