@@ -326,7 +326,7 @@ class TrainingProcess:
             "characters_dropped": prepared.characters_dropped,  # split -> count
             "config_hash": config_hash(config),
             "data_fingerprint": prepared.fingerprint,
-            "kernels": summary.kernels(config, prepared.tokenizer.size),
+            "kernels": summary.kernels(config, self.task.model.vocab_size),
             "devices": {
                 "kind": str(device),
                 "processes": self.trainer.world_size,

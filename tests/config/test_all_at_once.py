@@ -88,7 +88,7 @@ NO_ENCODER = (
     "task: 'language_modeling' cannot train a model of encoder. Choose"
     " task=masked_language_modeling or model=decoder."
 )
-BESIDE = {
+TOGETHER = {
     "attn=mean optim.lr=-1": f"optim.lr: must be above 0; got -1. Try 1e-3.\n{MEAN}",
     "mask=full schedule.warmup=-1": f"schedule.warmup: must be at least 0 steps; got -1.\n{FUTURE}",
     "model=encoder ema.decay=2": (
@@ -98,7 +98,7 @@ BESIDE = {
 }
 
 
-test_faults_of_the_composition_stand_beside_those_of_other_nodes = refusals(BESIDE)
+test_faults_of_the_composition_are_reported_with_those_of_other_nodes = refusals(TOGETHER)
 
 
 UNKNOWN = {

@@ -51,8 +51,8 @@ def resume_faults(
     if others and (Path(resume) / "config.yaml").is_file():
         saved = read_config(resume)
         if _changes(others, saved, config_dir):
-            alone = [override for override in others if _changes([override], saved, config_dir)]
-            yield from (_other_fault(override, resume) for override in alone or others)
+            changing = [each for each in others if _changes([each], saved, config_dir)]
+            yield from (_other_fault(override, resume) for override in changing or others)
 
 
 def _is_own_directory(override: Override, run: str) -> bool:
