@@ -298,6 +298,7 @@ class TrainingProcess:
     def _results(self) -> State:
         """The content of summary.json, without the sample."""
         config, prepared, task = self.config, self.prepared, self.task
+        model: Any = task.model
         device = self.trainer.strategy.root_device
         spent = self.recorder.spent(task, device)
         return {
@@ -308,10 +309,10 @@ class TrainingProcess:
             "steps": task.step,
             "stopped": self.cadence.stop_message(),
             "steps_left_out": int(task.skipped_steps),
-            "params": sum(p.numel() for p in task.model.parameters()),
-            "params_trained": sum(p.numel() for p in task.model.parameters() if p.requires_grad),
+            "params": sum(p.numel() for p in model.parameters()),
+            "params_trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
             "flops_per_token": flops.count(
-                task.model, config["data"]["seq_len"], self.objective.given_logits
+                model, config["data"]["seq_len"], self.objective.given_logits
             ).training,
             "tokens_per_second": self.recorder.tokens_per_second(spent),
             "peak_memory_bytes": spent["peak_memory_bytes"],
@@ -326,7 +327,7 @@ class TrainingProcess:
             "characters_dropped": prepared.characters_dropped,  # split -> count
             "config_hash": config_hash(config),
             "data_fingerprint": prepared.fingerprint,
-            "kernels": summary.kernels(config, self.task.model.vocab_size),
+            "kernels": summary.kernels(config, model.vocab_size),
             "devices": {
                 "kind": str(device),
                 "processes": self.trainer.world_size,
