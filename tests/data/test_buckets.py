@@ -192,15 +192,17 @@ def test_wrong_batch_tokens_are_an_error():
     )
     assert (
         sentence(lambda: LengthBatches(np.full((20, 2), 5), 4096, 0))
-        == "data.batch_tokens: must be at most what the 20 examples of the training data hold, of"
-        " up to 5 tokens; got 4,096. Use less, or data.batch_size."
+        == "data.batch_tokens: must be at most what the training data hold; got 4,096, and its 20"
+        " examples have up to 5 tokens. Use 80 or less, or data.batch_size."
     )
     LengthBatches(np.full((20, 2), 5), 80, 0)
     batches = LengthBatches(np.full((20, 2), 20), 100, 0)
     assert (
         sentence(lambda: batches.check_divisible(4, 2))
         == "data.batch_tokens: must give every batch rows in a multiple of accumulation times"
-        " devices, 4 x 2 = 8; got 100, and a batch of 4 rows. Try more, a product of 2, 4 or 8, at"
-        " most 8, or data.batch_size."
+        " devices, 4 x 2 = 8; got 100, and a batch of 4 rows. Try 160 or more, or fewer"
+        " micro-batches, or data.batch_size."
     )
-    assert "4 rows. Try more" in sentence(lambda: batches.check_divisible(1, 3))
+    assert sentence(lambda: batches.check_divisible(1, 3)).endswith(
+        "4 rows. Use a product of 2, 4 or 8, or data.batch_size."
+    )

@@ -96,10 +96,11 @@ class LengthBatches(StepBatches):
         if not self.count:
             raise config_error(
                 "data.batch_tokens",
-                f"must be at most what the {self.n:,} examples of the training data hold, of up to"
-                f" {max_size:,} tokens",
-                f"{self.batch_tokens:,}",
-                "Use less, or data.batch_size.",
+                "must be at most what the training data hold",
+                f"{self.batch_tokens:,}, and its {self.n:,} examples have up to {max_size:,}"
+                " tokens",
+                f"Use {self.n // ROW_MULTIPLE * ROW_MULTIPLE * max_size or max_size:,} or less, or"
+                " data.batch_size.",
             )
         self.dropped = self.n - int(self._bounds[-1])
         self._epoch: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
@@ -122,12 +123,15 @@ class LengthBatches(StepBatches):
         parts, rows = accumulate * world, np.diff(self._bounds)
         indivisible = rows[rows % parts > 0]
         if len(indivisible):
+            fix = "Use a product of 2, 4 or 8"
+            if ROW_MULTIPLE % parts == 0:
+                fix = f"Try {self.max_size * ROW_MULTIPLE} or more, or fewer micro-batches"
             raise config_error(
                 "data.batch_tokens",
                 "must give every batch rows in a multiple of accumulation times devices,"
                 f" {accumulate} x {world} = {parts}",
                 f"{self.batch_tokens:,}, and a batch of {indivisible[0]} rows",
-                f"Try more, a product of 2, 4 or 8, at most {ROW_MULTIPLE}, or data.batch_size.",
+                f"{fix}, or data.batch_size.",
             )
 
 
