@@ -68,11 +68,11 @@ SENTENCES = {
     "model.decoder.heads=4": (
         "model.decoder.heads: the config has no such key. It has: layers, unique_layers, pattern,"
         " first, last, variants, layout, cross, attn, mask, position, norm, placement, ffn, kernel."
-        " Leave it out."
+        " Try model.decoder.attn.heads=4."
     ),
     "model.decoder.pattern=[a] model.decoder.variants.a.heads=4": (
         "model.decoder.variants.a.heads: the config has no such key. It has: attn, mask, position,"
-        " norm, placement, ffn, kernel, layout, cross. Leave it out."
+        " norm, placement, ffn, kernel, layout, cross. Try model.decoder.variants.a.attn.heads=4."
     ),
     "model.decoder=null": "model: has no stack. Add one: model.decoder={}.",
     "model.decoder=[]": (

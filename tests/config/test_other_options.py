@@ -50,7 +50,7 @@ def fault_of(word):
         ("load_best_model_at_end=true", "--checkpoint best evaluates the best one."),
         ("optim.learning_rate=1e-3", "Try optim.lr=0.001."),
         ("trainer.learning_rate=1e-3", "Try optim.lr=0.001."),
-        ("model.decoder.variants.a.n_head=2", "Try attn.heads=2."),
+        ("model.decoder.variants.a.n_head=2", "Try model.decoder.variants.a.attn.heads=2."),
     ],
 )
 def test_an_option_of_another_library_is_answered_with_ours(word, fix):

@@ -27,8 +27,11 @@ def unknown_option(
     if path and (fault := other_option(of_node, value)):
         return fault
     places = (elsewhere or {}).get(key, [])
-    word = OTHER_OPTIONS.get(key, "").partition("=")[0].rpartition(".")[2]
-    ours = f"{path}.{word}" if path and word in options else ""
+    usual = OTHER_OPTIONS.get(key, "").partition("=")[0]
+    word = usual.rpartition(".")[2]  # our name of the option, if another library has it
+    known_places = [place for place in (elsewhere or {}).get(word, []) if "=" not in place]
+    own = [f"{path}.{word}"] if path and word in options else known_places
+    ours = usual if usual in own else next(iter(own), "")
     if not places and (fault := other_option(key, value, ours)):
         return replace(fault, path=of_node)
     has = f"It has: {', '.join(options)}." if options else "It has no options."

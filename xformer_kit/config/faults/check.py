@@ -10,7 +10,7 @@ from xformer_kit.config.faults.freezing_faults import freezing_faults
 from xformer_kit.config.faults.lora_faults import lora_faults
 from xformer_kit.config.faults.plan_faults import plan_faults
 from xformer_kit.config.faults.sharing_faults import unique_layers_faults, unused_sharing_faults
-from xformer_kit.config.faults.stack_faults import stack_faults
+from xformer_kit.config.faults.stack_faults import component_option_paths, stack_faults
 from xformer_kit.config.faults.task_faults import (
     extra_prediction_faults,
     least_vocabulary_size,
@@ -168,7 +168,8 @@ def _stacks_faults(config: Node, context: Context) -> Faults:
         path = f"model.{name}"
         if stack is not None:
             other_keys = (*KINDS, "layout")  # checked by `stack_faults`
-            yield from _settings_faults("stack", stack, path, context, other_keys)
+            elsewhere = partial(component_option_paths, config, path)
+            yield from _settings_faults("stack", stack, path, context, other_keys, elsewhere)
         yield from stack_faults(config, stack, path, context)
 
 

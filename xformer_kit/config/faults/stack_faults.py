@@ -91,9 +91,22 @@ def _variant_faults(
         allowed = (*KINDS, "layout", "cross")
         for key in variant or {}:
             if key not in allowed:
+                paths = component_option_paths(config, variant_path)
                 place = (variant_path, "settings", "variant")
-                yield unknown_option(*place, key, allowed, value=variant[key])
+                yield unknown_option(*place, key, allowed, paths, variant[key])
         yield from _Differences(config, (stack, variant or {}), variant_path, context).faults()
+
+
+def component_option_paths(config: Node, path: str) -> dict[str, list[str]]:
+    """Returns {option of the shared components: config paths at which the stack or variant at
+    `path` sets its own}.
+    """
+    paths: dict[str, list[str]] = {}
+    for kind, registry in KINDS.items():
+        name = as_node(config.get(kind)).get("name")
+        for option in registry.options(name) if name in registry else ():
+            paths.setdefault(option, []).append(f"{path}.{kind}.{option}")
+    return paths
 
 
 @dataclass(frozen=True)
