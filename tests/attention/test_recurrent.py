@@ -12,10 +12,10 @@ from torch.testing import assert_close
 from tests.attentions import IDS, heads, layer, model_of
 from tests.messages import messages
 from xformer_kit import ConfigError
-from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.tiny_composition import LENGTH, VOCAB, randomise
 from xformer_kit.model.build import build_model
+from xformer_kit.tensors.short_conv import ShortConvolution
 from xformer_kit.tensors.tokens import Tokens
 
 KINDS = ("linear", "retention", "gated_delta", "performer")

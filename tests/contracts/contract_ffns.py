@@ -47,7 +47,7 @@ class Router(FFN):
                 )
             )
 
-    def forward(self, x, tokens):
+    def forward(self, x, context):
         share = self.gate(x).softmax(-1)  # (b, t, experts)
         picked = (share + self.bias).topk(self.chosen, -1).indices
         mine = torch.zeros_like(share).scatter(-1, picked, 1.0)
@@ -56,8 +56,8 @@ class Router(FFN):
         out = torch.einsum("ebtd,bte->btd", self.down(F.gelu(self.up(x[None]))), gates)
         kept = (
             torch.ones_like(share[..., :1])
-            if tokens.real is None
-            else tokens.real[..., None].to(share)
+            if context.tokens.real is None
+            else context.tokens.real[..., None].to(share)
         )
         load, count = (mine * kept).sum((0, 1)), kept.sum().clamp(min=1)
         mean = (share * kept).sum((0, 1)) / count

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from tests.ffn.mixtures import EVERY_FORM, EXPERTS, WIDTH, X, dense, made, of_expert
-from xformer_kit.tensors.tokens import UNKNOWN, Tokens
+from xformer_kit.tensors.tokens import UNKNOWN, FFNContext, Tokens
 
 
 @pytest.mark.parametrize("form", EVERY_FORM, ids=str)
@@ -73,14 +73,14 @@ def test_padding_does_not_change_loads_and_losses():
     real = torch.arange(6) < torch.tensor([6, 4, 1])[:, None]
     for name in ("softmax", "expert_choice"):
         moe = made(router={"name": name, "z_loss": 0.1})
-        out, report = moe(X, Tokens(real=real))
-        other, again = moe(torch.where(real[..., None], X, 9.0), Tokens(real=real))
+        out, report = moe(X, FFNContext(Tokens(real=real)))
+        other, again = moe(torch.where(real[..., None], X, 9.0), FFNContext(Tokens(real=real)))
         assert_close(other[real], out[real])
         assert report["load"].tolist() == again["load"].tolist()
         assert_close(report["loss"], again["loss"])
     moe = made()
     report, separate = (
-        moe(X, Tokens(real=real))[1],
+        moe(X, FFNContext(Tokens(real=real)))[1],
         [moe(X[row : row + 1, :n])[1] for row, n in enumerate((6, 4, 1))],
     )
     assert report["load"].tolist() == sum(one["load"] for one in separate).tolist()

@@ -18,23 +18,23 @@ class ReadsValue(MLP):
 class MakesCPUTensor(MLP):
     """Creates a tensor on the CPU in each forward."""
 
-    def forward(self, x, tokens):
+    def forward(self, x, context):
         return super().forward(x + torch.zeros(1, device="cpu").item() if x.is_meta else x)
 
 
 class ReadsPadding(MLP):
     """Reads the number of real tokens."""
 
-    def forward(self, x, tokens):
-        count = x.shape[1] if tokens.real is None else int(tokens.real.sum())
+    def forward(self, x, context):
+        count = x.shape[1] if context.tokens.real is None else int(context.tokens.real.sum())
         return super().forward(x * (count > 0))
 
 
 class ReadsDocuments(MLP):
     """Reads the number of documents."""
 
-    def forward(self, x, tokens):
-        count = 1 if tokens.document is None else int(tokens.document.max())
+    def forward(self, x, context):
+        count = 1 if context.tokens.document is None else int(context.tokens.document.max())
         return super().forward(x * (1 if count >= 0 else 2))
 
 

@@ -50,5 +50,5 @@ class ValueEmbeddings(Extra):
         yield from at_least(options, "layer", every=1)
         yield from at_least(options, "channel", channels=1)
 
-    def of_layer(self, depth):
+    def of_layer(self, depth, sublayers):
         return dict(self.layers.items()).get(str(depth))

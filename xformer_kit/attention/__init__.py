@@ -21,7 +21,7 @@ from xformer_kit.attention.multi_head import (
     WeightOptions,
 )
 from xformer_kit.attention.qk_norm import L2, QK_NORMS, QKNorm
-from xformer_kit.attention.recurrent import Recurrent, StateCache, real_tokens
+from xformer_kit.attention.recurrent import Recurrent, real_tokens
 from xformer_kit.attention.score import SCORES, Score, SoftmaxScore, count_keys
-from xformer_kit.tensors.cache import Cache, KeyValueCache, WindowCache
+from xformer_kit.tensors.cache import Cache, KeyValueCache, StateCache, WindowCache
 from xformer_kit.tensors.precision import at_least_fp32, no_autocast

@@ -14,7 +14,7 @@ from xformer_kit.registry.traits import AttentionTraits
 from xformer_kit.tensors import Info, hidden
 from xformer_kit.tensors.cache import Cache
 from xformer_kit.tensors.fused_projections import FusedProjections
-from xformer_kit.tensors.tokens import AttentionContext
+from xformer_kit.tensors.tokens import AttentionContext, after_extras
 
 
 class Attention(nn.Module):
@@ -51,20 +51,24 @@ class Attention(nn.Module):
         """
         raise NotImplementedError
 
-    def project_input(self, x: Tensor) -> Sequence[Tensor]:
-        """Returns the output (b, t, channels) of each map in `fusible` for x (b, t, dim)."""
+    def project_input(self, x: Tensor, context: AttentionContext) -> Sequence[Tensor]:
+        """Returns the output (b, t, channels) of each map in `fusible` for x (b, t, dim), as the
+        extras of the block change it.
+        """
         if self.fused_maps is not None:
-            return self.fused_maps(x)
-        return [getattr(self, name)(x) for name in self.fusible]
+            maps = self.fused_maps(x)
+        else:
+            maps = [getattr(self, name)(x) for name in self.fusible]
+        return after_extras(context, self.fusible, maps)
 
     def project_qkv(
-        self, x: Tensor, source: Tensor | None, cache: Cache | None
+        self, x: Tensor, source: Tensor | None, context: AttentionContext, cache: Cache | None
     ) -> Sequence[Tensor]:
         """Returns the projections q (b, t, channels) of x (b, t, dim), and k and v (b, s, channels)
         of x or of a source (b, s, dim); only q if `cache` holds those of the source.
         """
         if source is None:
-            return self.project_input(x)
+            return self.project_input(x, context)
         maps: Any = self
         if cache is not None and cache.length:
             return (maps.q(x),)
@@ -80,10 +84,10 @@ class Attention(nn.Module):
         """(b, n, dim) -> their keys before rotation, (b, kv_heads, n, head_dim)."""
         raise NotImplementedError
 
-    def cache(self, rows: int, length: int) -> Cache:
+    def cache(self, rows: int, length: int) -> Cache | None:
         """Returns an empty cache for `rows` sequences of at most `length` tokens, such as keys and
-        values (rows, kv_heads, length, head_dim), with the weights' device and dtype. The first
-        tensors that are appended may change the dtype.
+        values (rows, kv_heads, length, head_dim), with the weights' device and dtype; None if it
+        keeps nothing. The first tensors that are appended may change the dtype.
         """
         raise NotImplementedError
 
@@ -130,9 +134,9 @@ class Attention(nn.Module):
         )
 
 
-ATTENTIONS = Registry(
-    "attn", caller_arguments=("dim", "depth", "layers", "norm", "kernel", "max_len"), base=Attention
-)
+# exchange: name under which an attention passes tensors to later layers or takes them, or None.
+GIVEN = ("dim", "depth", "layers", "norm", "kernel", "max_len", "exchange")
+ATTENTIONS = Registry("attn", caller_arguments=GIVEN, base=Attention)
 
 
 def channels(width: int, count: int) -> int:

@@ -139,7 +139,7 @@ class Differential(Attention):
         """Returns queries (b, 2 * h, t, d), keys (b, 2 * kv, s, d) and values (b, kv, s, 2 * d),
         including the cached ones, queries and keys rotated.
         """
-        q, *kv = self.project_qkv(x, source, cache)
+        q, *kv = self.project_qkv(x, source, context, cache)
         q = context.position.rotate(self.split(q), context.query)
         if not kv:
             return q, *cache.kept()

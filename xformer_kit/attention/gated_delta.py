@@ -8,13 +8,14 @@ from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS
 from xformer_kit.attention.heads import check_heads, head_channels
-from xformer_kit.attention.recurrent import Recurrent, StateCache
-from xformer_kit.attention.short_conv import ShortConvolution
+from xformer_kit.attention.recurrent import Recurrent
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.registry import Fault, above, at_least
 from xformer_kit.tensors import SubmoduleInfo, hidden, vector
+from xformer_kit.tensors.cache import StateCache
 from xformer_kit.tensors.precision import at_least_fp32
+from xformer_kit.tensors.short_conv import ShortConvolution
 from xformer_kit.tensors.tokens import expand_heads
 
 
@@ -139,7 +140,7 @@ class GatedDelta(Recurrent):
         """Returns the output (b, t, dim) of x (b, t, dim). `cache` holds the state (b, h, d, e) and
         the last inputs of the convolutions.
         """
-        maps = self.project_input(x)
+        maps = self.project_input(x, context)
         projected = dict(zip(self.fusible, maps, strict=True))
         segment, real = segments(context), context.query.real
         state, *before = (None,) * 4 if cache is None else cache.tensors

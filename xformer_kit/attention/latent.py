@@ -135,7 +135,7 @@ class Latent(Attention):
         (b, s, dim).
         """
         if source is None:
-            first, *maps = self.project_input(x)
+            first, *maps = self.project_input(x, context)
             kv = self._latent_kv(maps, context.query, context, cache)
         else:
             first, kv = self._first(x), self._source_kv(source, context, cache)

@@ -9,11 +9,12 @@ from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS
 from xformer_kit.attention.heads import check_heads, head_channels
-from xformer_kit.attention.recurrent import Recurrent, StateCache, real_tokens
+from xformer_kit.attention.recurrent import Recurrent, real_tokens
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.registry import Fault, Unused, above, at_least
 from xformer_kit.tensors import hidden
+from xformer_kit.tensors.cache import StateCache
 from xformer_kit.tensors.precision import at_least_fp32, no_autocast
 from xformer_kit.tensors.tokens import AttentionContext
 
@@ -119,7 +120,7 @@ class Kernelized(Recurrent):
         """Returns the output (b, t, dim) of x (b, t, dim), with keys and values of x or of source
         (b, s, dim).
         """
-        maps = self.project_qkv(x, source, cache)
+        maps = self.project_qkv(x, source, context, cache)
         # (b, t, h * d) -> (b, t, h, d)
         q, *kv = (m.unflatten(-1, (self.heads, -1)) for m in map(at_least_fp32, maps))
         with no_autocast(x):

@@ -3,7 +3,7 @@
 Shapes: b batch, t queries, s keys, h query heads, kv key and value heads, d head_dim, e v_head_dim.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from xformer_kit.registry import (
     REQUIRED,
     Fault,
     OptionGroup,
+    Unused,
     above,
     at_least,
     format_value,
@@ -30,6 +31,7 @@ from xformer_kit.tensors.cache import KeyValueCache
 from xformer_kit.tensors.tokens import Tokens
 
 Scale = float | Literal["by_layer"] | None
+KeySource = Literal["own", "earlier"]
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ class MultiHead(Attention):
     gate: factor on the output (xformer_kit/attention/gate.py).
 
     norm: norm(n) builds a norm of the block's kind over n channels. depth: index of the layer, from
-    0.
+    0. exchange: name under which keys and values are passed to later layers, or taken from an
+    earlier one; None if they are not.
     """
 
     # Without rotation, biases of keys add one number to all scores of a row, which does not change
@@ -127,11 +130,15 @@ class MultiHead(Attention):
         norm: Callable[[int], nn.Module],
         kernel: Kernel,
         depth: int = 0,
+        exchange: str | None = None,
         *,
         shape: HeadShape = EIGHT_HEADS,
         projections: Projections = AS_PROJECTED,
         gate: Callable[..., Gate] = NoGate,  # factor on the output
         weights: WeightOptions = SOFTMAX,
+        # whose keys and values it attends to: its own, or those of the last attention before it
+        # that has its own, with the same mask and position
+        keys: KeySource = "own",
     ):
         super().__init__()
         heads = shape.heads
@@ -140,16 +147,22 @@ class MultiHead(Attention):
         self.v_head_dim = shape.v_head_dim or self.head_dim
         self.kernel = kernel
         self.q = nn.Linear(dim, heads * self.head_dim, projections.biased("q"))
-        self.k = nn.Linear(dim, self.kv_heads * self.head_dim, projections.biased("k"))
-        self.v = nn.Linear(dim, self.kv_heads * self.v_head_dim, projections.biased("v"))
+        self.exchange = exchange
+        self.own_keys = keys == "own"
+        self.k = self.v = self.k_norm = self.v_norm = None
+        if self.own_keys:
+            self.k = nn.Linear(dim, self.kv_heads * self.head_dim, projections.biased("k"))
+            self.v = nn.Linear(dim, self.kv_heads * self.v_head_dim, projections.biased("v"))
+        else:
+            self.fusible = ("q",)
         self.o = nn.Linear(heads * self.v_head_dim, dim, projections.biased("o"))
         self.clip = projections.clip
         norms = projections.qk_norm(norm=norm)
         self.q_norm = norms.of_query(heads, self.head_dim)
-        self.k_norm = norms.of_key(self.kv_heads, self.head_dim)
         self.norm_after_rotation = norms.after
-        self.v_norm = None
-        if projections.v_norm != "none":
+        if self.own_keys:
+            self.k_norm = norms.of_key(self.kv_heads, self.head_dim)
+        if self.own_keys and projections.v_norm != "none":
             self.v_norm = make_norm(projections.v_norm, norm, self.kv_heads, self.v_head_dim)
         scale = weights.scale
         self.factor = scale if isinstance(scale, (int, float)) else norms.scale(self.head_dim)
@@ -162,7 +175,7 @@ class MultiHead(Attention):
         score = weights.score(heads=heads)
         self.score = None if type(score) is SoftmaxScore and score.plain else score
 
-    fusible = ("q", "k", "v")
+    fusible: tuple[str, ...] = ("q", "k", "v")
     layer_factor: Tensor | None  # factor on the scale, with scale=by_layer: 1 / the layer's number
 
     @classmethod
@@ -185,6 +198,8 @@ class MultiHead(Attention):
     @classmethod
     def cannot(cls, options, context):
         yield from super().cannot(options, context)
+        if options.keys == "earlier":
+            yield from _unused_with_earlier_keys(options)
         if options.v_norm not in (None, "none") and not context.norm.normalises:
             yield Fault(
                 "v_norm",
@@ -195,7 +210,8 @@ class MultiHead(Attention):
 
     @classmethod
     def traits(cls, options, dim):
-        return replace(super().traits(options, dim), values=True)
+        own = options.get("keys") != "earlier"
+        return replace(super().traits(options, dim), values=own, projects=own)
 
     @property
     def scale(self) -> float | Tensor:
@@ -247,9 +263,22 @@ class MultiHead(Attention):
     def project(self, x, source, context, cache) -> tuple[Tensor, Tensor, Tensor]:
         """Returns queries (b, h, t, d), keys (b, kv, s, d) and values (b, kv, s, e), including the
         cached ones: all clipped and normalised as configured, queries and keys also rotated. With a
-        cache, keys and values of a source are computed only at the first call.
+        cache, keys and values of a source are computed only at the first call. Keys and values of
+        an earlier layer are in `context.cross_layer_state`.
         """
-        q, *kv = self.project_qkv(x, source, cache)
+        names = f"keys {self.exchange}", f"values {self.exchange}"
+        if not self.own_keys:
+            (q,) = self.project_input(x, context)
+            q = self.query(self.split(self._clipped(q)), context)
+            return q, *(context.cross_layer_state[name] for name in names)
+        q, k, v = self._own(x, source, context, cache)
+        if self.exchange is not None:
+            context.cross_layer_state.update(zip(names, (k, v), strict=True))
+        return q, k, v
+
+    def _own(self, x, source, context, cache) -> tuple[Tensor, Tensor, Tensor]:
+        """`project` with keys and values of its own."""
+        q, *kv = self.project_qkv(x, source, context, cache)
         q = self.query(self.split(self._clipped(q)), context)
         if not kv:
             return q, *cache.kept()
@@ -288,8 +317,23 @@ class MultiHead(Attention):
         return x if self.clip is None else x.clamp(-self.clip, self.clip)
 
     def cache(self, rows, length):
+        if not self.own_keys:
+            return None
         shapes = (
             (rows, self.kv_heads, length, channels) for channels in (self.head_dim, self.v_head_dim)
         )
         cache_class = KeyValueCache if self.score is None else self.score.cache
         return cache_class.of(self, *shapes)
+
+
+def _unused_with_earlier_keys(options: Any) -> Iterator[Fault]:
+    """Yields the options that an attention without keys of its own cannot have."""
+    if options.v_norm != "none":
+        rule = "normalises values, and with keys=earlier they are those of another layer"
+        yield Unused("v_norm", rule, got=options.v_norm, fix="Leave it out.")
+    if options.score.component.cache is not KeyValueCache:
+        yield Fault(
+            "score",
+            f"'{options.score['name']}' keeps a cache of its own keys, and keys=earlier has none",
+            fix="Choose attn.score=softmax there.",
+        )

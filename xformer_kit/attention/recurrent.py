@@ -1,57 +1,18 @@
-"""Base class and cache of attentions that keep a state instead of keys and values."""
+"""Base class of attentions that keep a state instead of keys and values."""
 
 import math
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from xformer_kit.attention.base import Attention, Cache
+from xformer_kit.attention.base import Attention
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence
-from xformer_kit.registry import Context, Fault, config_error
+from xformer_kit.registry import Context, Fault
 from xformer_kit.tensors.precision import at_least_fp32, no_autocast
 
 Reason = tuple[str, str]  # why a position cannot be used, and positions that can be
-
-
-class StateCache(Cache):
-    """A state of the whole past: tensors (rows, ...) whose sizes do not depend on the number of
-    tokens.
-    """
-
-    can_rewind = False
-
-    def __init__(self, *tensors: Tensor):
-        self.tensors = list(tensors)
-        # of a source with documents: the document of each tensor
-        self.documents: Tensor | None = None
-
-    @classmethod
-    def of(cls, attention: Attention, *shapes: tuple[int, ...]) -> "StateCache":
-        """A cache of zeros, in at least fp32."""
-        like = next(attention.parameters())
-        wide = torch.promote_types(like.dtype, torch.float32)
-        return cls(*(torch.zeros(shape, dtype=wide, device=like.device) for shape in shapes))
-
-    def append(self, *new: Tensor) -> list[Tensor]:
-        """Replaces the cached tensors."""
-        self.tensors = list(new)
-        return self.tensors
-
-    def select(self, rows: Tensor) -> None:
-        self.tensors = [tensor.index_select(0, rows) for tensor in self.tensors]
-
-    def rewind(self, n: int) -> None:
-        if n:
-            raise config_error(
-                "rewind",
-                "a state is one sum of the whole past, from which the newest tokens cannot be"
-                " removed",
-                got=f"{n} tokens",
-                fix="Begin again with the prompt, or choose attn=multi_head.",
-            )
 
 
 class Recurrent(Attention):

@@ -98,8 +98,9 @@ class Extra(nn.Module):
         """
         return {}
 
-    def of_layer(self, depth: int) -> "Extra | None":
-        """Returns the module whose `wrap`, `added` and `values` a block calls; None if it has none.
+    def of_layer(self, depth: int, sublayers: Mapping[str, nn.Module]) -> "Extra | None":
+        """Returns the module whose `wrap`, `added`, `projected` and `values` a block calls; None if
+        it has none. sublayers: those of the block, by name.
 
         An extra with parameters for each layer returns a module with those of one layer, so that
         all layers share one compiled graph. Layers that share a block have those of the first.
@@ -116,6 +117,13 @@ class Extra(nn.Module):
     def added(self, name: str, h: Tensor, layer: ExtraInput) -> Tensor:
         """What a sublayer adds to the stream (b, t, dim), after dropout."""
         return h
+
+    def projected(self, name: str, part: str, y: Tensor, layer: ExtraInput) -> Tensor:
+        """The output y (b, t, channels) of a linear map of a sublayer's input: `part` is the name
+        of the map, such as q, k and v, before norms and rotation, or gate and up. Not called for
+        the keys and values of a source, nor within experts that a router selects.
+        """
+        return y
 
     def values(self, v: Tensor, x: Tensor, layer: ExtraInput) -> Tensor:
         """Values (b, kv_heads, t, v_head_dim) of an attention to the stack's own tokens, made from

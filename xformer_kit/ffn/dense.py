@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,9 +21,12 @@ from xformer_kit.registry import (
     independent_check,
 )
 from xformer_kit.tensors import Info, SubmoduleInfo, hidden, vector
+from xformer_kit.tensors.cache import Cache
 from xformer_kit.tensors.fused_projections import FusedProjections
 from xformer_kit.tensors.report import Report
-from xformer_kit.tensors.tokens import UNKNOWN, Tokens
+from xformer_kit.tensors.tokens import FFNContext, after_extras
+
+NO_CONTEXT = FFNContext()
 
 
 class FFN(nn.Module):
@@ -36,14 +39,21 @@ class FFN(nn.Module):
         "down": hidden(writes=True),
     }
 
-    def forward(self, x: Tensor, tokens: Tokens = UNKNOWN) -> tuple[Tensor, Report]:
-        """x (b, t, dim), tokens of (b, t) -> the output (b, t, dim), and a report.
+    def forward(self, x: Tensor, context: FFNContext = NO_CONTEXT) -> tuple[Tensor, Report]:
+        """x (b, t, dim) -> the output (b, t, dim), and a report. context: the tokens of x, those
+        before them, and in generation what `cache` returned.
 
         The report's `loss` is added to the loss; its other entries are summed over the
         micro-batches and ranks of an optimizer step and passed to `after_step(report)` of the same
         module.
         """
         raise NotImplementedError
+
+    def cache(self, rows: int, length: int) -> Cache | None:
+        """Returns an empty cache for `rows` sequences of at most `length` tokens, if it reads
+        earlier tokens.
+        """
+        return None
 
 
 FFNS = Registry("ffn", caller_arguments=("dim", "depth", "layers", "norm", "linear"), base=FFN)
@@ -89,7 +99,7 @@ class Scales(nn.ParameterList):
 class Dense(FFN):
     """Base: projections from `dim` to `width` channels, an activation, and the projection `down`.
 
-    inputs: names of the input projections, which are the parameters of `activated_channels`.
+    fusible: names of the input projections, which are the parameters of `activated_channels`.
     `hidden_channels` maps their outputs to the input of `down`, channel by channel. All projections
     are created with `linear(in, out, bias)`, so the same class is a network for all tokens or, with
     another `linear`, the experts of a mixture.
@@ -99,7 +109,8 @@ class Dense(FFN):
         inputs of length 1 are about dim^-0.5.
     """
 
-    inputs: tuple[str, ...] = ()
+    fusible: tuple[str, ...] = ()
+    fused_maps: FusedProjections | None = None
     gate: Any
     up: Any
 
@@ -112,7 +123,7 @@ class Dense(FFN):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.inputs = tuple(inspect.signature(cls.activated_channels).parameters)[1:]
+        cls.fusible = tuple(inspect.signature(cls.activated_channels).parameters)[1:]
 
     def __init__(
         self,
@@ -126,14 +137,14 @@ class Dense(FFN):
         dropout: float,
     ):
         super().__init__()
-        for name in self.inputs:
+        for name in self.fusible:
             self.add_module(name, linear(dim, width, bias))
         self.down = linear(width, dim, bias)
         self.width = width
         self.inner_norm = norm(width) if inner_norm else None
         self.dropout = dropout
-        self.scales = Scales(len(self.inputs), width) if scaled else None
-        self.factors = tuple(math.sqrt(dim) if name == scaled else 1.0 for name in self.inputs)
+        self.scales = Scales(len(self.fusible), width) if scaled else None
+        self.factors = tuple(math.sqrt(dim) if name == scaled else 1.0 for name in self.fusible)
 
     @classmethod
     def check(cls, options, context):
@@ -153,6 +164,28 @@ class Dense(FFN):
             f"takes the norm of {context.path}, and '{context.names['norm']}' does nothing",
             fix="Choose norm=rms or norm=layer there, or inner_norm=false.",
         )
+
+    def forward(self, x, context=NO_CONTEXT):
+        """x (b, t, dim) -> the output (b, t, dim), and an empty report."""
+        projected = self.project_input(self.mix_tokens(x, context), context)
+        return self.down(self.hidden_channels(*projected)), {}
+
+    def mix_tokens(self, x: Tensor, context: FFNContext) -> Tensor:
+        """Returns the input (b, t, dim) of the linear maps for x (b, t, dim), by default x. A
+        network that reads earlier tokens overrides it; experts read the result of one call for all
+        tokens.
+        """
+        return x
+
+    def project_input(self, x: Tensor, context: FFNContext = NO_CONTEXT) -> Sequence[Tensor]:
+        """Returns the output (b, t, width) of each map in `fusible` for x (b, t, dim), as extras
+        change it.
+        """
+        if self.fused_maps is not None:
+            maps = self.fused_maps(x)
+        else:
+            maps = [getattr(self, name)(x) for name in self.fusible]
+        return after_extras(context, self.fusible, maps)
 
     def activated_channels(self, *projected: Tensor) -> Tensor:
         """Combines the outputs of the input projections: each (..., width) -> (..., width)."""
@@ -206,10 +239,6 @@ class MLP(Dense):
 
     def activated_channels(self, up):
         return self.activation(up)
-
-    def forward(self, x, tokens=UNKNOWN):
-        """x (b, t, dim) -> the output (b, t, dim), and an empty report."""
-        return self.down(self.hidden_channels(self.up(x))), {}
 
 
 @dataclass(frozen=True)
@@ -306,16 +335,8 @@ class GLU(Dense):
                     fix="null clamps nothing.",
                 )
 
-    fused_maps: FusedProjections | None = None
-    fusible = ("gate", "up")
-
     def activated_channels(self, gate, up):
         return self.product(gate, up)
-
-    def forward(self, x, tokens=UNKNOWN):
-        """x (b, t, dim) -> the output (b, t, dim), and an empty report."""
-        gate, up = (self.gate(x), self.up(x)) if self.fused_maps is None else self.fused_maps(x)
-        return self.down(self.hidden_channels(gate, up)), {}
 
 
 def _tanhc(x: Tensor) -> Tensor:

@@ -6,13 +6,14 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.ffn.dense import FFN, FFNS, GLU, GLU_NAMES, MLP, Dense, check_width
+from xformer_kit.ffn.dense import FFN, FFNS, GLU, GLU_NAMES, MLP, NO_CONTEXT, Dense, check_width
 from xformer_kit.ffn.grouped import grouped_linear
 from xformer_kit.ffn.router import SoftmaxRouter
 from xformer_kit.ffn.routes import Router, Routes
 from xformer_kit.registry import Fault, Registry, at_least, at_most
 from xformer_kit.tensors import SubmoduleInfo, hidden
-from xformer_kit.tensors.tokens import UNKNOWN
+from xformer_kit.tensors.cache import JointCache
+from xformer_kit.tensors.tokens import with_fields
 
 # The kinds of experts. Their width is an option of the mixture.
 EXPERTS = Registry(
@@ -139,20 +140,27 @@ class MixtureOfExperts(FFN):
         """Whether its experts have a norm of the kind of their block."""
         return options["expert"].component.builds_block_norm(options["expert"])
 
-    def forward(self, x, tokens=UNKNOWN):
+    def forward(self, x, context=NO_CONTEXT):
         """x (b, t, dim) -> the output (b, t, dim), and the report of the router."""
-        routes, report = self.router(x, tokens)
-        flat = x.flatten(0, 1)
+        routes, report = self.router(x, context.tokens)
+        parts = (None, None) if context.cache is None else context.cache.parts
+        of_experts, of_shared = (with_fields(context, cache=part) for part in parts)
+        flat = self.experts.mix_tokens(x, of_experts).flatten(0, 1)
         rows = flat[routes.token]
-        projected = [getattr(self.experts, name)(rows, routes) for name in self.experts.inputs]
+        projected = [getattr(self.experts, name)(rows, routes) for name in self.experts.fusible]
         rows = self.experts.down(self.experts.hidden_channels(*projected), routes)
         out = routes.combine(rows, len(flat)).view_as(x)
         if self.shared is None:
             return out, report
-        shared, _ = self.shared(x)
+        shared, _ = self.shared(x, of_shared)
         if self.shared_gate is not None:
             shared = self.shared_gate(x).sigmoid() * shared
         return out + shared, report
+
+    def cache(self, rows, length):
+        networks = (self.experts, self.shared)
+        caches = [None if n is None else n.cache(rows, length) for n in networks]
+        return JointCache(*caches) if any(caches) else None
 
     def after_step(self, report):
         if "load" in report:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from xformer_kit.registry import config_error
 from xformer_kit.tensors.fused_projections import with_fused_projections
-from xformer_kit.tensors.tokens import Tokens, checked_ids
+from xformer_kit.tensors.ids import checked_ids
+from xformer_kit.tensors.tokens import Tokens
 
 MIN_NEW_TOKENS = 32  # from so many new tokens on, fused projections are worth their copies
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.tensors.tokens import AttentionContext
+from xformer_kit.tensors.tokens import AttentionContext, document_segments
 
 
 class Recurrence(NamedTuple):
@@ -211,12 +211,5 @@ def _from_logs(
 
 
 def segments(context: AttentionContext) -> Tensor | None:
-    """The number of documents that have begun up to each of the context's queries, since the last
-    token before them, (b or 1, t); None without documents. In the context documents are counted
-    (`Tokens.document_runs`).
-    """
-    count = context.key.document
-    if count is None or context.query.document is None:
-        return None
-    past = context.key.length - context.query.length
-    return count[:, past:] - count[:, past - 1 : past] if past else count
+    """The segment of each of the context's queries, (b or 1, t); see `document_segments`."""
+    return document_segments(context.query, context.key)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,7 +12,7 @@ from xformer_kit.extra import Extra, ExtraInput
 from xformer_kit.placement import Placement, State, Sublayer, SublayerGroup
 from xformer_kit.tensors.cache import Cache
 from xformer_kit.tensors.report import Report, add
-from xformer_kit.tensors.tokens import UNKNOWN, AttentionContext, Tokens, with_fields
+from xformer_kit.tensors.tokens import UNKNOWN, AttentionContext, FFNContext, Tokens, with_fields
 
 CrossLayerState = dict[str, Tensor]  # tensors that attentions pass to later layers, by name
 # Template of a cache's name: {} is the attention whose input the position reads.
@@ -24,6 +24,7 @@ class BlockInput(NamedTuple):
 
     contexts: Mapping[str, AttentionContext] = {}  # by name of the attention
     tokens: Tokens = UNKNOWN
+    key: Tokens = UNKNOWN  # the same after those that are cached
     source: Tensor | None = None  # (b, s, dim)
     # by sublayer, or by POSITION_CACHE_NAME; empty outside generation
     caches: Mapping[str, Cache] = {}
@@ -96,6 +97,10 @@ class Block(nn.Module):
         """Name -> attention, in the order of the block."""
         return {name: getattr(self, name) for name in self.attention_names}
 
+    def sublayers(self) -> dict[str, Any]:
+        """Name -> sublayer, in the order of the block."""
+        return {name: getattr(self, name) for group in self.sublayer_groups for name in group}
+
 
 @dataclass(eq=False)
 class SublayerCall(Sublayer):
@@ -123,6 +128,7 @@ class SublayerCall(Sublayer):
             layer.contexts[name],
             cross_layer_state=layer.cross_layer_state,
             values=self.values if self.block.extras else None,
+            projected=self.projected if self.block.extras else None,
         )
         if context.position_reads_input:
             cache = layer.caches.get(POSITION_CACHE_NAME.format(name))
@@ -138,9 +144,18 @@ class SublayerCall(Sublayer):
             v = extra.values(v, x, with_fields(self.layer.extras[key], cross_layer_state=state))
         return v
 
+    def projected(self, name: str, y: Tensor) -> Tensor:
+        """The output y (b, t, channels) of a linear map after the extras' hooks `projected`."""
+        for key, extra in self.block.extras.items():
+            y = extra.projected(self.name, name, y, self.layer.extras[key])
+        return y
+
     def feed_forward(self, x: Tensor) -> Tensor:
         """Applies the feed-forward network."""
-        output, report = getattr(self.block, self.name)(x, self.layer.tokens)
+        layer = self.layer
+        projected = self.projected if self.block.extras else None
+        context = FFNContext(layer.tokens, layer.key, layer.caches.get(self.name), projected)
+        output, report = getattr(self.block, self.name)(x, context)
         add(self.report, report, self.name)
         return output
 

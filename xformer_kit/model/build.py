@@ -21,7 +21,7 @@ from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
-from xformer_kit.plan import BlockPlan, ModelPlan, Node, StackPlan, model_plan
+from xformer_kit.plan import BlockPlan, ModelPlan, Node, StackPlan, key_exchanges, model_plan
 from xformer_kit.position import POSITIONS, Position
 from xformer_kit.registry import config_error
 
@@ -164,16 +164,17 @@ def _block(
     """The block of layer `depth`. calls: number of layers that use it, 0 for an extra's block."""
     block, group_of = plan.blocks[depth], plan.attention.group_of[plan.calls[depth]]
     common: dict[str, Any] = {"dim": plan.dim, "depth": depth, "layers": len(plan.blocks)}
-    modules = {}
+    modules, exchanges = {}, key_exchanges(plan)
     for sub in block.sublayers:
         arguments = {**common, "norm": partial(_norm, sub.norm)}
         if sub.kind == "ffn":
             modules[sub.name] = FFNS.create(sub.component, **arguments)
             continue
         arguments["kernel"] = kernels[plan.attention.groups[group_of[sub.name]].kernel]
+        arguments["exchange"] = exchanges.get((plan.calls[depth], sub.name))
         modules[sub.name] = ATTENTIONS.create(sub.component, **arguments, max_len=plan.max_len)
     first = plan.calls.index(plan.calls[depth])  # the first layer that uses the block
-    layer_extras = {name: extra.of_layer(first) for name, extra in extras.items()}
+    layer_extras = {name: extra.of_layer(first, modules) for name, extra in extras.items()}
     return Block(
         modules,
         [[sub.name for sub in group] for group in block.groups],

@@ -148,9 +148,12 @@ class GenerationCache:
         sources: False leaves out caches of the source's keys and values, for cross attention.
         """
         for caches, cross in zip(self.caches, self.cross_caches, strict=True):
-            yield from (cache for n, cache in caches.items() if sources or n not in cross)
+            for name, cache in caches.items():
+                if sources or name not in cross:
+                    yield from cache.each()
         for caches in self.extra.values():
-            yield from caches.values()
+            for cache in caches.values():
+                yield from cache.each()
 
 
 def _check_order(

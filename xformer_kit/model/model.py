@@ -23,8 +23,9 @@ from xformer_kit.tensors import (
     hidden,
     vector,
 )
+from xformer_kit.tensors.ids import checked_ids, number_outside, table_rows
 from xformer_kit.tensors.report import Report, add, by_owner, figures
-from xformer_kit.tensors.tokens import Tokens, checked_ids, number_outside, table_rows
+from xformer_kit.tensors.tokens import Tokens
 
 
 class Encoded(NamedTuple):

@@ -240,14 +240,10 @@ class Stack(nn.Module):
         cross_layer: CrossLayerState = {}
         state = self.placement.start(x, self.streams)
         for depth, block in enumerate(self.layers):
-            # By name, because torch.compile would compile a graph for each index into the list.
-            layer_contexts = {
-                name: contexts[group]._replace(depth=depth)
-                for name, group in block.attention_group_of.items()
-            }
+            of_block = _contexts_of(block, contexts, depth)
             caches = {} if cache is None else cache.caches[depth]
             state, extra_inputs = extras.before_layer(state, depth)
-            layer = BlockInput(layer_contexts, tokens, source, caches, cross_layer, extra_inputs)
+            layer = BlockInput(of_block, tokens, key, source, caches, cross_layer, extra_inputs)
             last_input = state, layer
             state, block_report, cross_layer = block(state, layer)
             add(report, block_report, str(self.block_index[depth]))
@@ -284,6 +280,18 @@ class Stack(nn.Module):
         return cache.uncached > 0 or any(
             position.needs_recompute(cached, total) for position in positions
         )
+
+
+def _contexts_of(
+    block: Block, contexts: Sequence[AttentionContext], depth: int
+) -> dict[str, AttentionContext]:
+    """Attention -> its context. By name, because torch.compile would compile a graph for each index
+    into the list.
+    """
+    return {
+        name: contexts[group]._replace(depth=depth)
+        for name, group in block.attention_group_of.items()
+    }
 
 
 def _counted_documents(query: Tokens, key: Tokens) -> tuple[Tokens, Tokens]:

@@ -26,10 +26,7 @@ def empty_cache(stack: Stack, rows: int, length: int, source_length: int = 0) ->
 def _caches(stack: Stack, rows: int, length: int, source_length: int) -> GenerationCache:
     """Returns an empty cache that holds `length` tokens of each attention."""
     caches = [
-        {
-            name: attention.cache(rows, source_length if name in block.cross_attentions else length)
-            for name, attention in block.attentions().items()
-        }
+        _sublayer_caches(block, rows, length, source_length)
         | _position_caches(stack, block, rows, length)
         for block in stack.layers
     ]
@@ -41,6 +38,15 @@ def _caches(stack: Stack, rows: int, length: int, source_length: int) -> Generat
     extra = {name: extra.caches(rows, length, like) for name, extra in extras}
     cross_caches = [block.cross_attentions for block in stack.layers]
     return GenerationCache(caches, cross_caches, extra, rows, length, source_length)
+
+
+def _sublayer_caches(block: Block, rows: int, length: int, source_length: int) -> dict[str, Cache]:
+    """Empty caches of the sublayers that have one."""
+    caches = {
+        name: module.cache(rows, source_length if name in block.cross_attentions else length)
+        for name, module in block.sublayers().items()
+    }
+    return {name: cache for name, cache in caches.items() if cache is not None}
 
 
 def _position_caches(stack: Stack, block: Block, rows: int, length: int) -> dict[str, Cache]:
@@ -56,14 +62,25 @@ def _position_caches(stack: Stack, block: Block, rows: int, length: int) -> dict
 
 def _window_left(stack: Stack) -> int | None:
     """The largest number of tokens before a token that any attention attends to. None if unlimited,
-    if a position computes scores from all tokens, or if an extra has caches.
+    if a position computes scores from all tokens, or if an extra or a feed-forward network has
+    caches.
     """
     own = [group for group in stack.attention_groups if not group.cross]
     extras: Any = stack.extra.values()
-    if not own or any(extra.overrides("caches") for extra in extras):
+    if not own or any(extra.overrides("caches") for extra in extras) or _ffn_reads_past(stack):
         return None
     if any("scores" in stack.position_enters[group.position] for group in own):
         return None
     bands = [group.mask.band() or (math.inf, math.inf) for group in own]
     left, right = map(max, zip(*bands, strict=True))
     return None if left == math.inf or right > 0 else int(left)
+
+
+def _ffn_reads_past(stack: Stack) -> bool:
+    """Whether a feed-forward network has a cache."""
+    return any(
+        module.cache(1, 1) is not None
+        for block in stack.blocks
+        for name, module in block.sublayers().items()
+        if name not in block.attention_names
+    )

@@ -18,6 +18,7 @@ from xformer_kit.plan.differences import (
     merge,
     merge_sublayer,
 )
+from xformer_kit.plan.earlier_keys import AttentionCall, earlier_keys, key_exchanges
 from xformer_kit.plan.from_config import depths, max_len, model_plan, stack_plan, stacks
 from xformer_kit.plan.layers import layer_order, shared_by
 from xformer_kit.plan.model_plan import ModelPlan, StackPlan

@@ -142,6 +142,7 @@ def _sublayer_context(context: Context, sub: SublayerNodes, block: BlockPlan) ->
         position=POSITIONS[nodes["position"]["name"]].traits(),
         norm=NormTraits(not (isinstance(norm, type) and issubclass(norm, nn.Identity))),
         cross=sub.cross,
+        fusible=getattr(KINDS[sub.kind][sub.component["name"]], "fusible", ()),
     )
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from xformer_kit.position.base import POSITIONS, Position, SinusoidPosition
 from xformer_kit.registry import at_least
 from xformer_kit.tensors import embedding
-from xformer_kit.tensors.tokens import table_rows
+from xformer_kit.tensors.ids import table_rows
 
 FIX = "Give smaller ones, or build the model with a larger model.max_len."
 

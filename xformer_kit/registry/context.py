@@ -33,6 +33,8 @@ class Context:
     position: PositionTraits = None  # type: ignore[assignment]
     norm: NormTraits = None  # type: ignore[assignment]
     cross: bool = False  # whether it is an attention to another stack
+    # names of linear maps of the sublayer's input that extras can change, such as q, k and v
+    fusible: tuple[str, ...] = ()
     has_source: bool = False  # whether its stack has another stack to attend to
     mask_path: str = "mask"  # config path at which only these layers get another mask
     parallel: tuple[str, ...] = ()  # kinds of the sublayers of its group

@@ -2,6 +2,7 @@
 reports, and descriptions of parameters.
 """
 
+from xformer_kit.tensors.cache import StateCache
 from xformer_kit.tensors.parameters import (
     Info,
     ParameterInfo,
@@ -13,3 +14,4 @@ from xformer_kit.tensors.parameters import (
     parameter_table,
     vector,
 )
+from xformer_kit.tensors.short_conv import ShortConvolution

@@ -1,4 +1,4 @@
-"""Caches of one attention in generation."""
+"""Caches of one sublayer or extra in generation."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -32,6 +32,10 @@ class Cache:
     def rewind(self, n: int) -> None:
         """Removes the newest n tokens. Raises ConfigError if that is impossible."""
         raise NotImplementedError
+
+    def each(self) -> "list[Cache]":
+        """The caches that are selected, rewound and counted: this one, or its parts."""
+        return [self]
 
     @property
     def bytes(self) -> int:
@@ -172,3 +176,51 @@ class WindowCache(KeyValueCache):
             )
         self.length -= n
         self.total -= n
+
+
+class StateCache(Cache):
+    """A state of the whole past: tensors (rows, ...) whose sizes do not depend on the number of
+    tokens.
+    """
+
+    can_rewind = False
+
+    def __init__(self, *tensors: Tensor):
+        self.tensors = list(tensors)
+        # of a source with documents: the document of each tensor
+        self.documents: Tensor | None = None
+
+    @classmethod
+    def of(cls, module: nn.Module, *shapes: tuple[int, ...]) -> "StateCache":
+        """A cache of zeros, in at least fp32, on the device of a module's parameters."""
+        like = next(module.parameters())
+        wide = torch.promote_types(like.dtype, torch.float32)
+        return cls(*(torch.zeros(shape, dtype=wide, device=like.device) for shape in shapes))
+
+    def append(self, *new: Tensor) -> list[Tensor]:
+        """Replaces the cached tensors."""
+        self.tensors = list(new)
+        return self.tensors
+
+    def select(self, rows: Tensor) -> None:
+        self.tensors = [tensor.index_select(0, rows) for tensor in self.tensors]
+
+    def rewind(self, n: int) -> None:
+        if n:
+            raise config_error(
+                "rewind",
+                "a state is one sum of the whole past, from which the newest tokens cannot be"
+                " removed",
+                got=f"{n} tokens",
+                fix="Begin again with the prompt, or choose attn=multi_head.",
+            )
+
+
+class JointCache(Cache):
+    """Several caches of one sublayer, `parts`; a part that is None keeps nothing."""
+
+    def __init__(self, *parts: Cache | None):
+        self.parts = parts
+
+    def each(self) -> list[Cache]:
+        return [part for part in self.parts if part is not None]

@@ -3,14 +3,14 @@ keys and values.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.registry import config_error
+from xformer_kit.tensors.cache import Cache
 
 T = TypeVar("T", bound=NamedTuple)
 
@@ -214,6 +214,28 @@ def order_without_gaps(real: Tensor | None) -> Tensor | None:
     return (begun.long() * 2 - real.long()).argsort(dim=-1, stable=True)
 
 
+def document_segments(query: Tokens, key: Tokens) -> Tensor | None:
+    """The number of documents that have begun up to each of the tokens `query`, the last of `key`,
+    since the token before them, (b or 1, t); None without documents. Documents are counted
+    (`Tokens.document_runs`).
+    """
+    count = key.document
+    if count is None or query.document is None:
+        return None
+    past = key.length - query.length
+    return count[:, past:] - count[:, past - 1 : past] if past else count
+
+
+class FFNContext(NamedTuple):
+    """The inputs of a feed-forward network besides x (b, t, dim)."""
+
+    tokens: Tokens = UNKNOWN  # of x, (b, t)
+    key: Tokens = UNKNOWN  # the same after those that are cached
+    cache: Cache | None = None  # what `FFN.cache` returned, in generation
+    # what extras make of (name of a linear map of x, its output)
+    projected: Callable[[str, Tensor], Tensor] | None = None
+
+
 class AttentionContext(NamedTuple):
     """The inputs of an attention besides its queries, keys and values. A stack creates one per
     forward for each of its attention groups.
@@ -235,6 +257,7 @@ class AttentionContext(NamedTuple):
     cross: bool = False  # whether keys are another stack's, so that slots cannot be compared
     # what extras make of (values, input of the attention); None without extras
     values: Callable[[Tensor, Tensor], Tensor] | None = None
+    projected: Callable[[str, Tensor], Tensor] | None = None  # as in FFNContext
 
     @property
     def rows(self) -> int:
@@ -281,6 +304,17 @@ class AttentionContext(NamedTuple):
         return band[0] >= keys - 1 and band[1] >= keys - 1 - first
 
 
+def after_extras(
+    context: FFNContext | AttentionContext, names: Sequence[str], maps: Sequence[Tensor]
+) -> Sequence[Tensor]:
+    """Outputs (b, t, channels) of linear maps with these names, as the extras of a block change
+    them.
+    """
+    if context.projected is None:
+        return maps
+    return [context.projected(name, y) for name, y in zip(names, maps, strict=True)]
+
+
 def expand_heads(x: Tensor, heads: int) -> Tensor:
     """Repeats each key head for its group of query heads: (b, kv, t, d) -> (b, heads, t, d)."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
@@ -312,57 +346,3 @@ def scaled_to_unit(x: Tensor, eps: float = 1e-12) -> Tensor:
     # In fp16 a large |x| overflows, and eps is 0.
     dtype = torch.promote_types(x.dtype, torch.float32)
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype).clamp(min=eps)
-
-
-def table_rows(name: str, rows: Tensor, table: Tensor, fix: str = "") -> Tensor:
-    """These rows (b, t) of a table (n, dim). Raises ConfigError for rows outside of it; on a GPU
-    torch raises its own error, because no value is read.
-    """
-    if not _integers(rows):
-        raise config_error(name, "must be integers", got=rows.dtype)
-    try:
-        return F.embedding(rows, table)
-    except IndexError:
-        got, rule = number_outside(rows, len(table)), f"must be from 0 to {len(table) - 1}"
-        raise config_error(name, rule, got=got, fix=fix) from None
-
-
-def number_outside(numbers: Tensor, size: int) -> int | None:
-    """The least or the largest of the numbers, if it is not from 0 to size - 1. Reads values."""
-    least, largest = (int(n) for n in numbers.aminmax())
-    return least if least < 0 else largest if largest >= size else None
-
-
-def _integers(x: Any) -> bool:
-    return isinstance(x, Tensor) and not (
-        x.is_floating_point() or x.is_complex() or x.dtype == torch.bool
-    )
-
-
-def checked_ids(name: str, ids: Any, **fields: Any) -> Tensor:
-    """Returns ids (b, t) of any integer type as int64. Raises ConfigError if they are not ids, if a
-    field is not (b, t) or (1, t), or if it is not of bool (`real`, `prefix`) or of integers.
-    """
-    if not _integers(ids) or ids.ndim != 2 or not ids.numel():
-        raise config_error(
-            name,
-            "must be a tensor of ids (batch, tokens) with at least one token",
-            got=_described(ids),
-            fix="Try torch.tensor([[1, 2]]).",
-        )
-    rows, length = ids.shape
-    for key, field in fields.items():
-        kind = "bool" if key.endswith(("real", "prefix")) else "integers"
-        typed = _integers(field) or getattr(field, "dtype", None) == torch.bool
-        if field is not None and not (
-            typed
-            and _integers(field) == (kind == "integers")
-            and tuple(field.shape) in ((1, length), (rows, length))
-        ):
-            rule = f"must be a tensor ({rows}, {length}) of {kind}"
-            raise config_error(key, rule, got=_described(field))
-    return ids.long()
-
-
-def _described(x: Any) -> str:
-    return f"{tuple(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__

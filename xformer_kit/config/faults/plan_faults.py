@@ -7,7 +7,7 @@ from xformer_kit.config.faults.component_faults import (
     extra_faults,
     refusals,
 )
-from xformer_kit.config.faults.sharing_faults import mixed_variants_faults
+from xformer_kit.config.faults.sharing_faults import earlier_keys_faults, mixed_variants_faults
 from xformer_kit.config.faults.unused_options import unused_option_faults
 from xformer_kit.plan import ModelPlan, Node, StackPlan
 from xformer_kit.registry import Fault, Faults
@@ -22,6 +22,7 @@ def plan_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
     refused: dict[ComponentAt, list[Fault]] = {}
     for stack in model.stacks:
         yield from _stack_faults(config, model, stack)
+        yield from earlier_keys_faults(stack)
         used = {block.variant for block in stack.blocks}
         for block in stack.variants.values():
             if block.variant in used:

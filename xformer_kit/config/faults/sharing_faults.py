@@ -2,7 +2,8 @@
 
 from operator import itemgetter
 
-from xformer_kit.plan import STACKS, Node, StackPlan, depths
+from xformer_kit.config.faults.component_faults import path_of
+from xformer_kit.plan import STACKS, AttentionCall, Node, StackPlan, depths, earlier_keys
 from xformer_kit.registry import Fault, Faults
 
 
@@ -42,6 +43,37 @@ def mixed_variants_faults(stack: StackPlan) -> Faults:
                 ),
             )
             return
+
+
+def earlier_keys_faults(stack: StackPlan) -> Faults:
+    """Yields the fault of the first attention that uses keys of an earlier layer, if there are none
+    that it can use.
+    """
+    for call, source in earlier_keys(stack):
+        path = f"{path_of(stack.blocks[call.depth], call.sublayer, 'attn')}.keys"
+        if source is None:
+            yield Fault(
+                path,
+                f"'earlier': no layer before layer {call.depth} has keys of its own and the same"
+                " mask, position and kernel",
+                fix="Put one before it, or leave it 'own'.",
+            )
+            return
+        own, others = map(_key_sizes, (call, source))
+        if own != others:
+            yield Fault(
+                path,
+                f"'earlier': the keys of layer {source.depth} have other kv_heads, head_dim and"
+                " v_head_dim",
+                got=f"{own} and {others}",
+                fix="Set the same, or leave it 'own'.",
+            )
+            return
+
+
+def _key_sizes(call: AttentionCall) -> tuple[int, int, int]:
+    traits = call.sublayer.context.attn
+    return traits.kv_heads, traits.head_dim, traits.v_head_dim
 
 
 def unused_sharing_faults(model: Node) -> Faults:

@@ -77,7 +77,7 @@ class Retention(Recurrent):
         yield from above(options, eps=0)
 
     def forward(self, x, source, context, cache=None):
-        maps = self.project_input(x)
+        maps = self.project_input(x, context)
         q, k, v = (
             m.unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in map(at_least_fp32, maps[:3])
         )

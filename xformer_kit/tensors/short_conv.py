@@ -27,8 +27,8 @@ class ShortConvolution(nn.Module):
         self, x: Tensor, before: Tensor, real: Tensor | None = None, segment: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """x (b, t, c) after the tokens `before` (b, width - 1, c), zeros for none -> (b, t, c), and
-        the last width - 1 tokens, `before` of the next call. `real` (b, t) is False on padding,
-        `segment` (b, t) as in `kernel/recurrence.py`.
+        the last width - 1 tokens, `before` of the next call. `real` (b, t) is False on padding;
+        `segment` (b, t): the `document_segments` of x.
         """
         if self.width == 1:
             return x * self.weight[:, 0], before
