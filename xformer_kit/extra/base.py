@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from xformer_kit.registry import Context, Fault, Options, Registry
 from xformer_kit.tensors import Info, SubmoduleInfo
+from xformer_kit.tensors.report import Report
 from xformer_kit.tensors.tokens import Tokens
 
 State = tuple[Tensor, ...]  # tensors of the residual stream, each (b, t, dim)
@@ -84,6 +85,13 @@ class Extra(nn.Module):
     def after_layer(self, state: State, layer: ExtraInput) -> tuple[State, dict[str, Tensor]]:
         """The state that leaves a layer, and additions to the memory."""
         return state, {}
+
+    def report(self, layer: ExtraInput) -> Report:
+        """Losses and figures, from the memory after the last layer: `loss` is added to the loss,
+        other entries are summed over the micro-batches and ranks of a step and passed to
+        `after_step(report)` and `figures(report)`, if the extra has them.
+        """
+        return {}
 
     def final(self, state: State, layer: ExtraInput) -> State:
         """The state before the final norm."""

@@ -88,9 +88,12 @@ class Block(nn.Module):
         """
         report: Report = {}
         layer = with_fields(layer, cross_layer_state=dict(layer.cross_layer_state))
-        for names, placement in zip(self.sublayer_groups, self.placement.values(), strict=True):
+        for names, (key, placement) in zip(
+            self.sublayer_groups, self.placement.items(), strict=True
+        ):
             f = SublayerGroup([SublayerCall(self, name, layer, report) for name in names])
             state = placement(state, f, layer.tokens)  # e.g. x + f(norm(x))
+            add(report, f.report, f"placement.{key}")
         return state, report, layer.cross_layer_state
 
     def attentions(self) -> dict[str, Attention]:

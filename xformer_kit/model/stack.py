@@ -56,6 +56,8 @@ class Stack(nn.Module):
         self.kernels = dict(kernels)
         self.attention_groups = plan.attention.groups
         self.block_index = plan.calls  # index of the block that each layer calls
+        self.loops = plan.loops  # times that the layers are repeated
+        self.train_loops = plan.train_loops  # least and most of them in training
         for at, block in enumerate(blocks):
             self.add_module(str(at), block)
         self.placement = placement
@@ -239,7 +241,7 @@ class Stack(nn.Module):
         report: Report = {}
         cross_layer: CrossLayerState = {}
         state = self.placement.start(x, self.streams)
-        for depth, block in enumerate(self.layers):
+        for depth, block in enumerate(self._layers_of_pass()):
             of_block = _contexts_of(block, contexts, depth)
             caches = {} if cache is None else cache.caches[depth]
             state, extra_inputs = extras.before_layer(state, depth)
@@ -250,6 +252,7 @@ class Stack(nn.Module):
             state = extras.after_layer(state)
             for observe in self.observers:
                 observe(depth, state)
+        extras.add_reports(report)
         hidden = self.placement.finish(extras.final(state), self.norm)
         if not multi_token:
             return hidden, report
@@ -257,6 +260,16 @@ class Stack(nn.Module):
         states = extras.multi_token_states(*last_input, report)
         further = [self.placement.finish(extras.final(state), self.norm) for state in states]
         return torch.stack([hidden, *further]), report
+
+    def _layers_of_pass(self) -> list[Block]:
+        """The blocks of one forward pass: all layers, or in training those of as many loops as are
+        drawn from torch's generator of the CPU.
+        """
+        low, high = self.train_loops
+        if not self.training or low == self.loops:
+            return self.layers
+        loops = low if low == high else int(torch.randint(low, high + 1, ()))
+        return self.layers[: loops * len(self.block_index) // self.loops]
 
     def needs_recompute(self, cache: GenerationCache, tokens: Tokens) -> bool:
         """Whether all tokens must be recomputed for a sequence that is longer by `tokens`: the keys

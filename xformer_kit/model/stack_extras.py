@@ -64,6 +64,11 @@ class StackExtras:
     def _remember(self, name: str, extra_input: ExtraInput, added: Mapping[str, Tensor]) -> None:
         self.inputs[name] = extra_input._replace(memory={**extra_input.memory, **added})
 
+    def add_reports(self, report: Report) -> None:
+        """Adds the reports of the extras."""
+        for name, extra in self.extras.items():
+            add(report, extra.report(self.inputs[name]), f"extra.{name}")
+
     def final(self, state: State) -> State:
         """The state before the final norm."""
         for name, extra in self.extras.items():

@@ -1,7 +1,7 @@
 """The base class of placements, and the norms that several of them use."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from xformer_kit.registry import Context, Fault, Options, Registry, Unused
 from xformer_kit.tensors import Info, SubmoduleInfo
+from xformer_kit.tensors.report import Report
 from xformer_kit.tensors.tokens import Tokens
 
 State = tuple[Tensor, ...]  # tensors of the residual stream, each (b, t, dim)
@@ -34,9 +35,13 @@ class SublayerGroup:
     f(x) is the sum of what they add to the stream, and f(x, after=norms) the same with a norm of
     each output. A placement that changes outputs in another way calls `outputs`, or each of
     `sublayers`, and then `total`.
+
+    report: of the placement, which adds to it: `loss` is added to the loss, other entries are
+        summed as those of a feed-forward network.
     """
 
     sublayers: Sequence[Sublayer]
+    report: Report = field(default_factory=dict)
 
     def __call__(
         self, x: Tensor | Sequence[Tensor], after: Iterable[nn.Module] | None = None

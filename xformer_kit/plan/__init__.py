@@ -20,5 +20,5 @@ from xformer_kit.plan.differences import (
 )
 from xformer_kit.plan.earlier_keys import AttentionCall, earlier_keys, key_exchanges
 from xformer_kit.plan.from_config import depths, max_len, model_plan, stack_plan, stacks
-from xformer_kit.plan.layers import layer_order, shared_by
+from xformer_kit.plan.layers import layer_order, loop_range, shared_by
 from xformer_kit.plan.model_plan import ModelPlan, StackPlan

@@ -25,7 +25,7 @@ from xformer_kit.plan.differences import (
     merge_differences,
     sublayers,
 )
-from xformer_kit.plan.layers import layer_order, shared_by
+from xformer_kit.plan.layers import layer_order, loop_range, shared_by
 from xformer_kit.plan.model_plan import ModelPlan, StackPlan
 from xformer_kit.position import POSITIONS
 from xformer_kit.registry import Context, NormTraits, registry_version
@@ -69,7 +69,9 @@ def stack_plan(config: Node, name: str) -> StackPlan:
     layers = stack.get("layers") or model["layers"]
     order = layer_order(stack, layers)
     unique = stack.get("unique_layers") or model["unique_layers"] or layers
-    calls = shared_by(layers, unique, model["sharing"])
+    loops = model["loops"]
+    calls = shared_by(layers, unique, model["sharing"]) * loops
+    order, layers = order * loops, layers * loops
     variants = {
         variant: _block(config, name, variant, layers, len(set(calls)))
         for variant in dict.fromkeys(["base", *order])
@@ -90,6 +92,8 @@ def stack_plan(config: Node, name: str) -> StackPlan:
         final_norm=base["norm"] if final else None,
         dropout=model["dropout"],
         multiplier=model["residual_multiplier"],
+        loops=loops,
+        train_loops=loop_range(model["train_loops"], loops),
     )
     return _with_broken_laws(with_exchanged_tensors(plan), config.get("extra") or {})
 

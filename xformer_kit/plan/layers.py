@@ -1,5 +1,7 @@
 """The layers of a stack: the variant of each, and the block that it calls."""
 
+from typing import Any
+
 from xformer_kit.plan.differences import Node
 
 
@@ -17,6 +19,14 @@ def shared_by(layers: int, unique: int, sharing: str) -> tuple[int, ...]:
         last = layers - (layers % unique or unique)
         calls[last:] = [unique - 1 - block for block in calls[last:]]
     return tuple(calls)
+
+
+def loop_range(train_loops: Any, loops: int) -> tuple[int, int]:
+    """The least and the most loops of a forward pass in training, from model.train_loops."""
+    if train_loops is None:
+        return loops, loops
+    low, high = (train_loops, train_loops) if isinstance(train_loops, int) else train_loops
+    return low, high
 
 
 def layer_order(stack: Node, layers: int) -> list[str]:

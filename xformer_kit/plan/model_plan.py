@@ -24,6 +24,8 @@ class StackPlan:
     final_norm: Node | None
     dropout: float
     multiplier: float  # of what sublayers add to the residual stream
+    loops: int  # times that the layers are repeated; `blocks` and `calls` hold all of them
+    train_loops: tuple[int, int]  # least and most loops in training
     breaks: Mapping[str, str] = field(default_factory=dict)  # law -> component and reason
     cross_breaks: Mapping[str, str] = field(default_factory=dict)  # of cross attentions only
 

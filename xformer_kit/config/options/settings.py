@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from xformer_kit.metrics import VAL_LOSS, metric_option_faults
-from xformer_kit.plan import STACKS
+from xformer_kit.plan import STACKS, loop_range
 from xformer_kit.registry import (
     Fault,
     Faults,
@@ -20,6 +20,7 @@ from xformer_kit.registry import (
     not_empty,
 )
 
+MAX_LOOPS = 1_000  # times that a stack is repeated
 MAX_BLOCKS = (
     10_000  # blocks of a stack: each is an object in memory before anything has been counted
 )
@@ -57,6 +58,10 @@ class ModelSettings:
         # blocks of a stack in the order of its layers: AABB (ALBERT), ABAB (Universal Transformer)
         # or ABBA (Takase and Kiyono, arXiv:2104.06022)
     ] = "sequence"
+    loops: int = 1  # times that the layers of a stack are applied, one time after another
+    # loops in training: a number, or the least and the most, between which each forward pass draws
+    # one; null is loops
+    train_loops: tuple[int, int] | int | None = None
     # probability, on embeddings and on what sublayers add to the residual stream
     dropout: float = 0.0
     # factor of what sublayers add to the residual stream (Granite)
@@ -107,6 +112,9 @@ class ModelSettings:
             fix = "Set model.freeze (not with lora.rank), or leave it out."
             yield Fault("unfreeze_at", rule, options.unfreeze_at, fix)
         yield from at_most(options, "blocks", layers=MAX_BLOCKS)
+        yield from at_least(options, loops=1)
+        yield from at_most(options, loops=MAX_LOOPS)
+        yield from _train_loops_faults(options)
         yield from at_least(options, token_types=0, unique_layers=1, embed_dim=1)
         yield from in_range(options, dropout=(0, 1))
         yield from above(options, "Try 1.0.", residual_multiplier=0)
@@ -115,6 +123,15 @@ class ModelSettings:
         yield from above(options, "null caps nothing.", logit_softcap=0)
         if options.embed_scale != "sqrt_dim":
             yield from above(options, "Try 1.0 or sqrt_dim.", embed_scale=0)
+
+
+def _train_loops_faults(options: Any) -> Faults:
+    low, high = loop_range(options.train_loops, options.loops)
+    if options.train_loops is not None and not 1 <= low <= high <= options.loops:
+        rule = "must be from 1 to model.loops, the least before the most"
+        got = f"{options.train_loops} and {options.loops}"
+        fix = f"Try [1, {options.loops}]." if options.loops > 1 else "Set model.loops too."
+        yield Fault("train_loops", rule, got=got, fix=fix)
 
 
 @SETTINGS.register("data")
