@@ -50,6 +50,7 @@ class Extra(nn.Module):
     layers: with a `layer_class`, its modules by the depth of the first layer that has them.
     predictions: what is predicted from the states that `multi_token_states` returns, in their
         order.
+    front_tokens: number of tokens that `front` puts in front of the text.
 
     Hooks that change the stream receive the placement's state, a tuple of tensors. To change each
     residual stream x of it by a function of an earlier state, use `layer.placement.joined`.
@@ -57,6 +58,7 @@ class Extra(nn.Module):
 
     layer_class: "type[Extra] | None" = None
     predictions: Sequence[Prediction] = ()
+    front_tokens: int = 0
 
     parameter_info: Mapping[str, Info] = {"": SubmoduleInfo({"normalised": "dim"})}
 
@@ -73,6 +75,13 @@ class Extra(nn.Module):
     def begin(self, layer: ExtraInput) -> dict[str, Tensor]:
         """Tensors for the other hooks, computed once per forward of the stack."""
         return {}
+
+    def front(self) -> Tensor:
+        """The embeddings (front_tokens, dim) of tokens in front of every text. The stack's layers
+        and caches hold them like tokens of the text, and its output leaves them out. Their position
+        is that of the text's first token, and their id is 0.
+        """
+        raise NotImplementedError
 
     def embed(self, x: Tensor, layer: ExtraInput) -> Tensor:
         """The embeddings (b, t, dim), after their norm and dropout."""

@@ -165,6 +165,7 @@ def _block(
     block, group_of = plan.blocks[depth], plan.attention.group_of[plan.calls[depth]]
     common: dict[str, Any] = {"dim": plan.dim, "depth": depth, "layers": len(plan.blocks)}
     modules, exchanges = {}, key_exchanges(plan)
+    max_len = plan.max_len + sum(extra.front_tokens for extra in extras.values())
     for sub in block.sublayers:
         arguments = {**common, "norm": partial(_norm, sub.norm)}
         if sub.kind == "ffn":
@@ -172,7 +173,7 @@ def _block(
             continue
         arguments["kernel"] = kernels[plan.attention.groups[group_of[sub.name]].kernel]
         arguments["exchange"] = exchanges.get((plan.calls[depth], sub.name))
-        modules[sub.name] = ATTENTIONS.create(sub.component, **arguments, max_len=plan.max_len)
+        modules[sub.name] = ATTENTIONS.create(sub.component, **arguments, max_len=max_len)
     first = plan.calls.index(plan.calls[depth])  # the first layer that uses the block
     layer_extras = {name: extra.of_layer(first, modules) for name, extra in extras.items()}
     return Block(

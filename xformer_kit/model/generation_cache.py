@@ -29,6 +29,7 @@ class GenerationCache:
     # newest tokens that are in no cache, because the cached keys were invalid at their length
     uncached: int = 0
     window_left: int | None = None  # cached tokens before a new one; None: all
+    front: int = 0  # tokens in front of the text, which are in the caches only
     padded_later: bool = False  # whether a call after the first has given padding
 
     def use_windows(self, window_left: int) -> bool:
@@ -118,8 +119,9 @@ class GenerationCache:
         if n and self.tokens is not None:
             uncached = min(n, self.uncached)
             # Those that raise come first.
+            front = self.front if uncached < n == self.length else 0
             for cache in sorted(self._caches(sources=False), key=lambda cache: cache.can_rewind):
-                cache.rewind(n - uncached)
+                cache.rewind(n - uncached + front)
             self.uncached -= uncached
             kept = self.tokens.map(lambda field: field[:, :-n])
             if self.tokens.position is self.tokens.slot:  # and stays the same tensor

@@ -68,6 +68,8 @@ class Stack(nn.Module):
         self.project = project
         self.parameter_info = self._parameter_info()
         self.extra = nn.ModuleDict(extras)
+        # number of tokens that extras put in front of a text
+        self.num_front = sum(extra.front_tokens for extra in extras.values())
         self.max_len = plan.max_len
         # where a position encoding acts: rotate, bias, scores, ...
         self.position_enters = {name: encoding.enters for name, encoding in position.items()}
@@ -131,9 +133,17 @@ class Stack(nn.Module):
 
     def order_without_gaps(self, tokens: Tokens) -> Tensor | None:
         """The order of tokens in which no padding is between real ones, if a mask measures
-        distances: kernels and caches then count slots. None if they are in such an order.
+        distances: kernels and caches then count slots. None if they are in such an order. Padding
+        after the tokens that extras put in front is between real ones.
         """
-        return order_without_gaps(tokens.real) if self.measures_distances else None
+        if not self.measures_distances or tokens.real is None:
+            return None
+        order = order_without_gaps(self._after_front(tokens.real))
+        return None if order is None else order[:, self.num_front :] - self.num_front
+
+    def _after_front(self, real: Tensor) -> Tensor:
+        """`real` (b, t) of a text and of the tokens in front of it, (b, num_front + t)."""
+        return F.pad(real, (self.num_front, 0), value=True)
 
     @property
     def sees_prefix(self) -> bool:
@@ -232,7 +242,10 @@ class Stack(nn.Module):
         self.check_tokens(tokens, self.breaks)
         if source_tokens is not None:
             self.check_tokens(source_tokens, self.cross_breaks)
+        begins = cache is None or not cache.length
         key = tokens if cache is None else cache.append(tokens, self.attention_groups, self.breaks)
+        if self.num_front:
+            x, tokens, key = self._with_front(x, tokens, key, begins)
         cross = tokens, source_tokens
         tokens, key = _counted_documents(tokens, key)
         contexts = self.contexts(tokens, key, cross, x.dtype)
@@ -253,13 +266,27 @@ class Stack(nn.Module):
             for observe in self.observers:
                 observe(depth, state)
         extras.add_reports(report)
-        hidden = self.placement.finish(extras.final(state), self.norm)
+        text = slice(self.num_front if begins else 0, None)
+        hidden = self.placement.finish(extras.final(state), self.norm)[:, text]
         if not multi_token:
             return hidden, report
         # They are computed last, so that they do not change the dropout masks of layers.
         states = extras.multi_token_states(*last_input, report)
-        further = [self.placement.finish(extras.final(state), self.norm) for state in states]
+        further = [self.placement.finish(extras.final(s), self.norm)[:, text] for s in states]
         return torch.stack([hidden, *further]), report
+
+    def _with_front(
+        self, x: Tensor, tokens: Tokens, key: Tokens, begins: bool
+    ) -> tuple[Tensor, Tokens, Tokens]:
+        """The stream x (b, t, dim), its tokens and `key` with the tokens that extras put in front
+        of a text; x and its tokens only if the text begins with them.
+        """
+        key = key.with_front(self.num_front)
+        if not begins:
+            return x, tokens.after_front(self.num_front), key
+        extras: Any = self.extra.values()
+        front = torch.cat([extra.front() for extra in extras if extra.front_tokens])
+        return torch.cat([front.to(x.dtype).expand(len(x), -1, -1), x], 1), key, key
 
     def _layers_of_pass(self) -> list[Block]:
         """The blocks of one forward pass: all layers, or in training those of as many loops as are
@@ -281,10 +308,10 @@ class Stack(nn.Module):
         # Values are read only after padding is given in a call.
         if self.measures_distances and (cache.padded_later or tokens.real is not None):
             if cached is None:  # more tokens may follow padding at the end
-                real = F.pad(tokens.real, (0, 1), value=True)  # type: ignore[arg-type]
+                real: Any = F.pad(tokens.real, (0, 1), value=True)  # type: ignore[arg-type]
             else:
                 real = cached.concat(tokens).real
-            if has_gap(real):  # type: ignore[arg-type]
+            if has_gap(self._after_front(real)):
                 return True
         if cached is None:
             return False

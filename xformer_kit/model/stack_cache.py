@@ -24,10 +24,13 @@ def empty_cache(stack: Stack, rows: int, length: int, source_length: int = 0) ->
 
 
 def _caches(stack: Stack, rows: int, length: int, source_length: int) -> GenerationCache:
-    """Returns an empty cache that holds `length` tokens of each attention."""
+    """Returns an empty cache that holds `length` tokens of each attention, after those in front of
+    the text.
+    """
+    room = length + stack.num_front
     caches = [
-        _sublayer_caches(block, rows, length, source_length)
-        | _position_caches(stack, block, rows, length)
+        _sublayer_caches(block, rows, room, source_length)
+        | _position_caches(stack, block, rows, room)
         for block in stack.layers
     ]
     # A block without any parameter (attn=mean, norm=none) has a buffer, which is cast with the
@@ -35,9 +38,10 @@ def _caches(stack: Stack, rows: int, length: int, source_length: int) -> Generat
     tensors = chain(stack.blocks[0].parameters(), stack.blocks[0].buffers())
     like = next(x for x in tensors if x.is_floating_point())
     extras: Any = stack.extra.items()
-    extra = {name: extra.caches(rows, length, like) for name, extra in extras}
+    extra = {name: extra.caches(rows, room, like) for name, extra in extras}
     cross_caches = [block.cross_attentions for block in stack.layers]
-    return GenerationCache(caches, cross_caches, extra, rows, length, source_length)
+    front = stack.num_front
+    return GenerationCache(caches, cross_caches, extra, rows, length, source_length, front=front)
 
 
 def _sublayer_caches(block: Block, rows: int, length: int, source_length: int) -> dict[str, Cache]:
@@ -62,12 +66,13 @@ def _position_caches(stack: Stack, block: Block, rows: int, length: int) -> dict
 
 def _window_left(stack: Stack) -> int | None:
     """The largest number of tokens before a token that any attention attends to. None if unlimited,
-    if a position computes scores from all tokens, or if an extra or a feed-forward network has
-    caches.
+    if a position computes scores from all tokens, if an extra or a feed-forward network has caches,
+    or if there are tokens in front of the text.
     """
     own = [group for group in stack.attention_groups if not group.cross]
     extras: Any = stack.extra.values()
-    if not own or any(extra.overrides("caches") for extra in extras) or _ffn_reads_past(stack):
+    reads_past = any(extra.overrides("caches") for extra in extras) or _ffn_reads_past(stack)
+    if not own or reads_past or stack.num_front:
         return None
     if any("scores" in stack.position_enters[group.position] for group in own):
         return None

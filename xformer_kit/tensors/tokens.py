@@ -119,6 +119,23 @@ class Tokens(NamedTuple):
             return tokens._replace(position=_count_positions(tokens))
         return tokens._replace(position=_continued_positions(past, tokens))
 
+    def after_front(self, count: int) -> "Tokens":
+        """The tokens with slots after those of `count` tokens in front of the row."""
+        slot: Tensor = self.slot  # type: ignore[assignment]
+        return self._replace(slot=slot + count)
+
+    def with_front(self, count: int) -> "Tokens":
+        """The tokens of a text with `count` more in front of it, which have the position of the
+        first real token, the id 0 and no other field; slots count all of them.
+        """
+        first: Tensor = self.position[:, :1]  # type: ignore[index]
+        if self.real is not None:
+            at = self.real.int().argmax(-1, keepdim=True)
+            first = torch.take_along_dim(self.position, at, -1)
+        slot = torch.arange(count, device=first.device)[None]
+        front = Tokens(slot=slot, position=first.expand(-1, count))
+        return front.concat(self.after_front(count))
+
     def concat(self, more: "Tokens") -> "Tokens":
         """Concatenates the tokens with `more` along the rows. A field that only one of them has is
         filled with its neutral value in the other: True for `real`, else 0.

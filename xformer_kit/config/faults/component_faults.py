@@ -113,8 +113,10 @@ def embedding_faults(block: BlockPlan) -> Faults:
         yield from (fault.at(path) for fault in _refusals(sub, "position"))
 
 
-def extra_faults(config: Node, model: ModelPlan) -> Faults:
-    """Yields the faults of extras that cannot be used in the model."""
+def extra_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
+    """Yields the faults of extras that cannot be used in the model, or break laws that the run
+    needs; task: whether its task does.
+    """
     attentions = [
         sub
         for plan in model.stacks
@@ -123,10 +125,17 @@ def extra_faults(config: Node, model: ModelPlan) -> Faults:
         if sub.kind == "attn" and not sub.cross
     ]
     unchanged = [sub for sub in attentions if not sub.context.attn.values]
+    in_front = [name for name in model.extras if EXTRAS[name].overrides("front")]
     context = Context(dim=model.output.dim, stacks=model.stacks)
     for name, options in model.extras.items():
         path = f"extra.{name}"
-        if EXTRAS[name].overrides("values") and not attentions:
+        if in_front and "vocab_size" in EXTRAS.model_arguments(name):
+            rule = (
+                f"reads the ids of tokens, and those that extra '{in_front[0]}' puts in front of a"
+                " text have none"
+            )
+            yield Fault(path, rule, fix="Leave one of them out.")
+        elif EXTRAS[name].overrides("values") and not attentions:
             yield Fault(
                 path, "changes values of attentions, and no layer has one", fix="Leave it out."
             )
@@ -140,6 +149,20 @@ def extra_faults(config: Node, model: ModelPlan) -> Faults:
         else:
             refused = EXTRAS.cannot({"name": name, **options}, context)
             yield from (fault.at(path) for fault in refused)
+    yield from _extra_law_faults(config, model, task)
+
+
+def _extra_law_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
+    """Yields the fault of each law that an extra breaks and the run needs."""
+    needed = {"documents": "data.documents=true"} if config["data"].get("documents") else {}
+    if task:
+        name = as_node(config["task"])["name"]
+        needed |= dict.fromkeys(OBJECTIVES[name].laws, f"task={name}")
+    for extra, options in model.extras.items():
+        for law, broken in EXTRAS.broken_laws({"name": extra, **options}).items():
+            if law in needed:
+                rule = f"breaks the law of {law} ({broken}), which {needed[law]} needs"
+                yield Fault(f"extra.{extra}", rule, fix="Leave it out.")
 
 
 def _placement_faults(base: BlockPlan, block: BlockPlan) -> Faults:

@@ -31,7 +31,7 @@ def plan_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
                 refused |= of_block
             else:
                 yield from embedding_faults(block)
-    yield from extra_faults(config, model)
+    yield from extra_faults(config, model, task)
     yield from unused_option_faults(config, model.stacks, refused)
 
 

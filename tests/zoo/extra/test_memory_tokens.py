@@ -1,0 +1,109 @@
+"""Learned tokens in front of every text."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tests.refusals import refusals
+from xformer_kit.laws import LAWS, faults, tiny_config
+from xformer_kit.laws.tiny_composition import BATCH, LENGTH, VOCAB, Composition
+from xformer_kit.tensors.tokens import Tokens
+
+MEMORY = {"extra": {"memory_tokens": {"count": 3}}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"mask": "sliding_window", "position": "alibi"},
+        {"mask": "full", "position": "rotary"},
+        {"attn": "gated_delta", "position": "none"},
+    ],
+    ids=["causal", "window", "full", "recurrent"],
+)
+def test_they_are_tokens_at_the_position_of_the_first(changes):
+    """The output, and the gradient of the memory, are those of a model without the extra that reads
+    three more ids, whose embeddings are the memory.
+    """
+    case = Composition(tiny_config(**MEMORY, **changes), "")
+    model, plain = case.model(), Composition(tiny_config(**changes), "").model()
+    memory = model.decoder.extra["memory_tokens"].weight
+    plain.load_state_dict(model.state_dict(), strict=False)
+    ids = case.ids % (VOCAB - 3)
+    with torch.no_grad():
+        plain.embed.weight[VOCAB - 3 : VOCAB] = memory
+    front = torch.arange(VOCAB - 3, VOCAB).expand(BATCH, -1)
+    position = torch.cat([torch.zeros(3, dtype=torch.long), torch.arange(LENGTH)])[None]
+    tokens = Tokens(ids=torch.cat([front, ids], 1), position=position)
+    expected, got = plain.hidden(tokens)[0][:, 3:], model.hidden(Tokens(ids=ids))[0]
+    assert_close(got, expected)
+    for hidden in (got, expected):
+        hidden.square().sum().backward()
+    assert_close(memory.grad, plain.embed.weight.grad[VOCAB - 3 : VOCAB])
+
+
+@torch.no_grad()
+def test_a_cache_that_is_emptied_begins_again_with_them():
+    case = Composition(tiny_config(**MEMORY), "")
+    model = case.model()
+    cache, expected = case.empty_cache(model), case.logits(model)
+    case.logits(model, case.ids.flip(-1), cache=cache)
+    cache.rewind(LENGTH)
+    assert cache.length == 0
+    assert_close(case.logits(model, cache=cache), expected)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mask": "sliding_window", "position": "learned", "placement": "post"},
+        pytest.param(
+            {"model": "encoder_decoder", "mask": "prefix", "position": "t5"},
+            marks=pytest.mark.extended,
+        ),
+        pytest.param({"model": "encoder", "ffn": "moe"}, marks=pytest.mark.extended),
+        pytest.param(
+            {"attn": "linformer", "mask": "full", "position": "none"}, marks=pytest.mark.extended
+        ),
+        pytest.param(
+            {"attn": "latent", "placement": "lime", "loops": 2, "position": "cope"},
+            marks=pytest.mark.extended,
+        ),
+        pytest.param(
+            {
+                "extra": {
+                    "canon": {"at": ["A", "C"]},
+                    "memory_tokens": {},
+                    "token_shift": {},
+                    "future_tokens": {"count": 2},
+                }
+            },
+            marks=pytest.mark.extended,
+        ),
+    ],
+    ids=["window", "encoder-decoder", "encoder", "linformer", "loops", "extras"],
+)
+def test_every_law_is_kept(changes):
+    config = tiny_config(**MEMORY | changes)
+    assert not faults(config)
+    for law in LAWS.values():
+        law(config)
+
+
+test_refused = refusals(
+    {
+        "extra.memory_tokens={} data=pydoc data.documents=true": (
+            "extra.memory_tokens: breaks the law of documents (the tokens are in front of a row,"
+            " and each of several documents in it would need its own), which data.documents=true"
+            " needs. Leave it out."
+        ),
+        "extra.memory_tokens.count=0": (
+            "extra.memory_tokens.count: must be at least 1 token; got 0."
+        ),
+        "extra.memory_tokens={} extra.deep_embed={}": (
+            "extra.deep_embed: reads the ids of tokens, and those that extra 'memory_tokens' puts"
+            " in front of a text have none. Leave one of them out."
+        ),
+    }
+)
