@@ -47,14 +47,19 @@ def attention_picture(
 
 
 def token_names(tokens: Tokens, tokenizer: Any, length: int | None = None) -> list[str]:
-    """Returns the text of each token of the first row; the name of a special token."""
-    vocab_size, ids = tokenizer.vocab_size, tokens.ids[0, :length].tolist()  # type: ignore[index]
-    return [
-        tokenizer.specials[i - vocab_size]
-        if i >= vocab_size
-        else tokenizer.join([i]).decode("utf-8", "replace")
-        for i in ids
-    ]
+    """Returns the text of each token of the first row; the name of a special token; "front" for
+    those that an extra puts in front of the text.
+    """
+    vocab_size = tokenizer.vocab_size
+
+    def name(i: int) -> str:
+        if i < 0:
+            return "front"
+        special = i >= vocab_size
+        text: bytes = b"" if special else tokenizer.join([i])
+        return tokenizer.specials[i - vocab_size] if special else text.decode("utf-8", "replace")
+
+    return [name(i) for i in tokens.ids[0, :length].tolist()]  # type: ignore[index]
 
 
 def attention_weights(

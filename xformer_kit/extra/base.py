@@ -79,7 +79,7 @@ class Extra(nn.Module):
     def front(self) -> Tensor:
         """The embeddings (front_tokens, dim) of tokens in front of every text. The stack's layers
         and caches hold them like tokens of the text, and its output leaves them out. Their position
-        is that of the text's first token, and their id is 0.
+        is that of the text's first token, and their id is -1.
         """
         raise NotImplementedError
 

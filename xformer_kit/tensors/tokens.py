@@ -126,14 +126,15 @@ class Tokens(NamedTuple):
 
     def with_front(self, count: int) -> "Tokens":
         """The tokens of a text with `count` more in front of it, which have the position of the
-        first real token, the id 0 and no other field; slots count all of them.
+        first real token, the id -1 and no other field; slots count all of them.
         """
         first: Tensor = self.position[:, :1]  # type: ignore[index]
         if self.real is not None:
             at = self.real.int().argmax(-1, keepdim=True)
             first = torch.take_along_dim(self.position, at, -1)
         slot = torch.arange(count, device=first.device)[None]
-        front = Tokens(slot=slot, position=first.expand(-1, count))
+        position = first.expand(-1, count)
+        front = Tokens(ids=torch.full_like(position, -1), slot=slot, position=position)
         return front.concat(self.after_front(count))
 
     def concat(self, more: "Tokens") -> "Tokens":
