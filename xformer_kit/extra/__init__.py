@@ -13,6 +13,7 @@ from xformer_kit.extra import (
 )
 from xformer_kit.extra.base import (
     EXTRAS,
+    Chosen,
     Extra,
     ExtraInput,
     Prediction,

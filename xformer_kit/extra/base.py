@@ -35,6 +35,14 @@ class ExtraInput(NamedTuple):
     cross_layer_state: Any = None
 
 
+class Chosen(NamedTuple):
+    """The tokens of each row that enter a layer; the state of the others does not change."""
+
+    at: Tensor  # (b, n): indices among the tokens of this call, ascending
+    real: Tensor | None = None  # (b, n), False where a row has fewer; None: all have n
+    weight: Tensor | None = None  # (b, n), factor on the layer's change of the state; None: 1
+
+
 class Prediction(NamedTuple):
     """A token that is predicted in training in addition to the next one."""
 
@@ -90,6 +98,16 @@ class Extra(nn.Module):
     def before_layer(self, state: State, layer: ExtraInput) -> tuple[State, dict[str, Tensor]]:
         """The state that enters a layer, and additions to the memory."""
         return state, {}
+
+    def chooses(self, depth: int) -> bool:
+        """Whether `choose` is called for layer `depth`."""
+        return False
+
+    def choose(self, state: State, layer: ExtraInput) -> tuple[Chosen, dict[str, Tensor]]:
+        """The tokens that enter a layer, and additions to the memory. The layer runs on these only:
+        its attention, masks and caches hold no others, and slots count them; positions are kept.
+        """
+        raise NotImplementedError
 
     def after_layer(self, state: State, layer: ExtraInput) -> tuple[State, dict[str, Tensor]]:
         """The state that leaves a layer, and additions to the memory."""

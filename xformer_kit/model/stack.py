@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.extra import Extra
+from xformer_kit.extra import Chosen, Extra
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.block import Block, BlockInput, CrossLayerState
+from xformer_kit.model.chosen_tokens import chosen_tokens, run_on_chosen
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.stack_extras import StackExtras
 from xformer_kit.placement import Placement, State
@@ -73,8 +75,6 @@ class Stack(nn.Module):
         self.max_len = plan.max_len
         # where a position encoding acts: rotate, bias, scores, ...
         self.position_enters = {name: encoding.enters for name, encoding in position.items()}
-        # Blocks of one kind share one graph when they are compiled.
-        self.num_block_kinds = len({(block.variant, *block.extras) for block in blocks})
         self.max_attention_len = self._attention_limit(cross=False)
         self.max_source_len = self._attention_limit(cross=True)
         self.observers: list[Callable[[int, State], None]] = []  # called after each layer
@@ -104,6 +104,16 @@ class Stack(nn.Module):
                 if "embed" in encoding.enters
             },
         }
+
+    @property
+    def num_block_kinds(self) -> int:
+        """Number of kinds of blocks. Those of one kind share one graph when they are compiled."""
+        extras: Any = self.extra.values()
+        depths = map(self.block_index.index, range(len(self.blocks)))
+        kinds = zip(self.blocks, depths, strict=True)
+        return len(
+            {(b.variant, *b.extras, *(e.chooses(depth) for e in extras)) for b, depth in kinds}
+        )
 
     @property
     def max_seq_len(self) -> int | None:
@@ -244,36 +254,35 @@ class Stack(nn.Module):
             self.check_tokens(source_tokens, self.cross_breaks)
         begins = cache is None or not cache.length
         key = tokens if cache is None else cache.append(tokens, self.attention_groups, self.breaks)
-        if self.num_front:
-            x, tokens, key = self._with_front(x, tokens, key, begins)
+        x, tokens, key = self._with_front(x, tokens, key, begins)
         cross = tokens, source_tokens
         tokens, key = _counted_documents(tokens, key)
         contexts = self.contexts(tokens, key, cross, x.dtype)
         extras = StackExtras(self.extra, tokens, key, cache, self.placement)
-        x = extras.embed(x)
         report: Report = {}
         cross_layer: CrossLayerState = {}
-        state = self.placement.start(x, self.streams)
+        state = self.placement.start(extras.embed(x), self.streams)
         for depth, block in enumerate(self._layers_of_pass()):
             of_block = _contexts_of(block, contexts, depth)
             caches = {} if cache is None else cache.caches[depth]
             state, extra_inputs = extras.before_layer(state, depth)
             layer = BlockInput(of_block, tokens, key, source, caches, cross_layer, extra_inputs)
             last_input = state, layer
-            state, block_report, cross_layer = block(state, layer)
+            if (chosen := extras.chosen(state, depth)) is None:
+                state, block_report, cross_layer = block(state, layer)
+            else:
+                contexts_of = partial(self._chosen_contexts, chosen, cross, x.dtype)
+                state, block_report = run_on_chosen(block, state, layer, chosen, contexts_of)
             add(report, block_report, str(self.block_index[depth]))
             state = extras.after_layer(state)
             for observe in self.observers:
                 observe(depth, state)
         extras.add_reports(report)
-        text = slice(self.num_front if begins else 0, None)
-        hidden = self.placement.finish(extras.final(state), self.norm)[:, text]
-        if not multi_token:
-            return hidden, report
-        # They are computed last, so that they do not change the dropout masks of layers.
-        states = extras.multi_token_states(*last_input, report)
-        further = [self.placement.finish(extras.final(s), self.norm)[:, text] for s in states]
-        return torch.stack([hidden, *further]), report
+        # States of further tokens are last, so that they do not change the layers' dropout masks.
+        states = extras.multi_token_states(*last_input, report) if multi_token else ()
+        finished = [self.placement.finish(extras.final(s), self.norm) for s in (state, *states)]
+        hidden = torch.stack(finished) if multi_token else finished[0]
+        return hidden[..., self.num_front if begins else 0 :, :], report
 
     def _with_front(
         self, x: Tensor, tokens: Tokens, key: Tokens, begins: bool
@@ -281,12 +290,34 @@ class Stack(nn.Module):
         """The stream x (b, t, dim), its tokens and `key` with the tokens that extras put in front
         of a text; x and its tokens only if the text begins with them.
         """
+        if not self.num_front:
+            return x, tokens, key
         key = key.with_front(self.num_front)
         if not begins:
             return x, tokens.after_front(self.num_front), key
         extras: Any = self.extra.values()
         front = torch.cat([extra.front() for extra in extras if extra.front_tokens])
         return torch.cat([front.to(x.dtype).expand(len(x), -1, -1), x], 1), key, key
+
+    def _chosen_contexts(
+        self,
+        chosen: Chosen,
+        cross: tuple[Tokens, Tokens | None],
+        dtype: torch.dtype,
+        layer: BlockInput,
+        groups: Mapping[str, int],
+    ) -> dict[str, AttentionContext]:
+        """Attention of a block -> its context for the chosen queries and their keys; layer: the
+        block's input of these. groups: attention -> index of its group. cross: as in `contexts`.
+        """
+        contexts = {}
+        for name, index in groups.items():
+            group, tokens = self.attention_groups[index], (layer.tokens, layer.key)
+            if group.cross:
+                tokens = chosen_tokens(cross[0], chosen, 0), cross[1]
+            depth = layer.contexts[name].depth
+            contexts[name] = self._context(group, tokens, dtype)._replace(depth=depth)
+        return contexts
 
     def _layers_of_pass(self) -> list[Block]:
         """The blocks of one forward pass: all layers, or in training those of as many loops as are

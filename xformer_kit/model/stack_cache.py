@@ -5,6 +5,7 @@ from itertools import chain
 from typing import Any
 
 from xformer_kit.model.block import POSITION_CACHE_NAME, Block
+from xformer_kit.model.chosen_tokens import CACHE_NAME, TokenCache
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.stack import Stack
 from xformer_kit.tensors.cache import Cache, WindowCache
@@ -31,7 +32,8 @@ def _caches(stack: Stack, rows: int, length: int, source_length: int) -> Generat
     caches = [
         _sublayer_caches(block, rows, room, source_length)
         | _position_caches(stack, block, rows, room)
-        for block in stack.layers
+        | _token_caches(stack, depth)
+        for depth, block in enumerate(stack.layers)
     ]
     # A block without any parameter (attn=mean, norm=none) has a buffer, which is cast with the
     # model.
@@ -79,6 +81,12 @@ def _window_left(stack: Stack) -> int | None:
     bands = [group.mask.band() or (math.inf, math.inf) for group in own]
     left, right = map(max, zip(*bands, strict=True))
     return None if left == math.inf or right > 0 else int(left)
+
+
+def _token_caches(stack: Stack, depth: int) -> dict[str, Cache]:
+    """The cache of the tokens of a layer that runs on some of them."""
+    extras: Any = stack.extra.values()
+    return {CACHE_NAME: TokenCache()} if any(e.chooses(depth) for e in extras) else {}
 
 
 def _ffn_reads_past(stack: Stack) -> bool:

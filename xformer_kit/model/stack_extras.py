@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor, nn
 
-from xformer_kit.extra import Extra, ExtraInput
+from xformer_kit.extra import Chosen, Extra, ExtraInput
 from xformer_kit.model.block import BlockInput
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.placement import Placement, State
@@ -53,6 +53,15 @@ class StackExtras:
             block_inputs[name] = extra_input._replace(memory={**self.initial_memory[name], **added})
             self._remember(name, extra_input, added)
         return state, block_inputs
+
+    def chosen(self, state: State, depth: int) -> Chosen | None:
+        """The tokens that enter layer `depth`; None: all of them."""
+        for name, extra in self.extras.items():
+            if extra.chooses(depth):
+                chosen, added = extra.choose(state, self.inputs[name])
+                self._remember(name, self.inputs[name], added)
+                return chosen
+        return None
 
     def after_layer(self, state: State) -> State:
         """The state that leaves a layer."""

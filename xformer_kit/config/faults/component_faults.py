@@ -31,6 +31,11 @@ class ComponentAt(NamedTuple):
     kind: str
 
 
+IN_BLOCK = (
+    "wrap",
+    "projected",
+    "values",
+)  # hooks of extras in a block, which have their own caches
 Refusals = Mapping[ComponentAt, list[Fault]]  # what each component yields in `cannot`
 
 
@@ -149,7 +154,26 @@ def extra_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
         else:
             refused = EXTRAS.cannot({"name": name, **options}, context)
             yield from (fault.at(path) for fault in refused)
+    yield from _choosing_faults(model)
     yield from _extra_law_faults(config, model, task)
+
+
+def _choosing_faults(model: ModelPlan) -> Faults:
+    """Yields the faults of an extra whose layers run on some of the tokens."""
+    for name in (name for name in model.extras if EXTRAS[name].overrides("choose")):
+        for other in model.extras:
+            if any(map(EXTRAS[other].overrides, IN_BLOCK)):
+                rule = (
+                    f"its layers run on some of the tokens, and extra '{other}' reads all of them"
+                )
+                yield Fault(f"extra.{name}", rule, fix="Leave one of them out.")
+        placement = model.output.placement
+        if isinstance(PLACEMENTS[placement["name"]].streams(placement), str):
+            rule = (
+                "its layers run on some of the tokens, and placement"
+                f" '{placement['name']}' keeps what every layer adds to all of them"
+            )
+            yield Fault(f"extra.{name}", rule, fix="Choose placement=pre, or leave it out.")
 
 
 def _extra_law_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
