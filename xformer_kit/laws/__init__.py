@@ -14,6 +14,7 @@ from xformer_kit.laws import (
     parameters,
     sequence,
     source,
+    training,
 )
 from xformer_kit.laws.checking import Result, check_component, check_file
 from xformer_kit.laws.registry import LAWS
