@@ -3,9 +3,9 @@
 Every option named `dropout` is above 0, so that its code runs.
 """
 
-import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -70,26 +70,27 @@ def randomness(composition: Composition) -> None:
     sets the state of only this one before each step.
     """
     model, draws = training_model(composition), Draws()
-    operations = [RandomOperations() for _ in range(3)]
     ids, source = composition.ids, composition.source
+    recorder, other = RandomOperations(), RandomOperations()
 
-    def step(recorder: RandomOperations) -> StepTensors:
-        with recorder:
-            loss, _ = _backward(model, ids, source)
+    def forward(recorder: AbstractContextManager[Any]) -> Tensor:
+        with recorder:  # makes operations slower, so not in the backward pass
+            return _loss(model, ids, source)[0]
+
+    def step(recorder: AbstractContextManager[Any]) -> StepTensors:
+        _backward(model, loss := forward(recorder))
         grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        return {"the loss": loss, **grads}
+        return {"the loss": loss.detach(), **grads}
 
-    seeds = 0, 0, 1
-    first, second, _ = (
-        draws.of(partial(step, o), n) for o, n in zip(operations, seeds, strict=True)
-    )
+    first, second = (draws.of(partial(step, one), seed=0) for one in (recorder, nullcontext()))
+    draws.of(partial(forward, other), seed=1)
     for name in sorted(draws.names - {TORCH}):
         raise composition.broken(
             f"a training step draws from {name}, which a run does not set before each step; draw"
             f" from {TORCH}, e.g. by torch.rand_like"
         )
     if (name := different(first, second)) is not None:
-        own = operations[0].with_own_generator
+        own = recorder.with_own_generator
         what = f"{own[0]} draws" if own else "something counts its calls, or draws"
         raise composition.broken(
             f"two training steps from one state of {TORCH} differ ({name}): {what} from a generator"
@@ -97,7 +98,7 @@ def randomness(composition: Composition) -> None:
         )
     if draws.sets_state:
         raise composition.broken(f"a training step sets the state of {TORCH}")
-    for name in operations[0].equal_to(operations[2]):
+    for name in recorder.equal_to(other):
         raise composition.broken(f"{name} draws the same numbers from each state of {TORCH}")
 
 
@@ -132,15 +133,11 @@ def resume(composition: Composition) -> None:
     """Two optimizer steps equal one step, saving, loading into a new model, and another step:
     all parameters and buffers are equal bit for bit.
     """
-    config = with_dropout(composition.config)
-    one, other = (Composition(config, composition.law).trainable_model().train() for _ in range(2))
+    one, other = (_training_model(composition) for _ in range(2))
     optimizer, optimizer_of_other = map(_optimizer, (one, other))
     _train(composition, one, optimizer, range(SAVED))
-    saved = io.BytesIO()
-    torch.save([one.state_dict(), optimizer.state_dict()], saved)
+    state, optimizer_state = deepcopy((one.state_dict(), optimizer.state_dict()))
     _train(composition, one, optimizer, range(SAVED, STEPS))
-    saved.seek(0)
-    state, optimizer_state = torch.load(saved, weights_only=True)
     other.load_state_dict(state)
     optimizer_of_other.load_state_dict(optimizer_state)
     _train(composition, other, optimizer_of_other, range(SAVED, STEPS))
@@ -153,12 +150,12 @@ def resume(composition: Composition) -> None:
 
 def training_model(composition: Composition) -> Model:
     """Returns a model with dropout in training mode, which laws share that write only gradients."""
+    return composition.compute_once("model in training", lambda: _training_model(composition))
 
-    def build() -> Model:
-        config = with_dropout(composition.config)
-        return Composition(config, composition.law).trainable_model().train()
 
-    return composition.compute_once("model in training", build)
+def _training_model(composition: Composition) -> Model:
+    config = composition.compute_once("dropout", lambda: with_dropout(composition.config))
+    return Composition(config, composition.law).trainable_model().train()
 
 
 def with_dropout(config: Node) -> Node:
@@ -219,18 +216,22 @@ def _train(composition: Composition, model: Model, optimizer: Optimizer, steps: 
     """Trains a model for these steps, each on other tokens."""
     for step in steps:
         with seeded(step):
-            _, report = _backward(model, (composition.ids + step) % VOCAB, composition.source)
+            loss, report = _loss(model, (composition.ids + step) % VOCAB, composition.source)
+            _backward(model, loss)
         optimizer.step()
         model.after_step({name: value.detach() for name, value in report.items()})
 
 
-def _backward(model: Model, ids: Tensor, source: Tensor | None) -> tuple[Tensor, Report]:
-    """Computes the gradients of a step. Returns its loss and the report."""
-    model.zero_grad()
+def _loss(model: Model, ids: Tensor, source: Tensor | None) -> tuple[Tensor, Report]:
+    """Returns the loss of a training step, and the rest of the report."""
     tokens = None if source is None else Tokens(ids=source)
     hidden, report = model.hidden(Tokens(ids=ids), source=tokens, multi_token=True)
     logits = model.head(hidden).flatten(0, -2)
     target = ids.roll(-1, 1).flatten().repeat(len(hidden))
-    loss = F.cross_entropy(logits, target) + report.pop("loss", 0)
+    return F.cross_entropy(logits, target) + report.pop("loss", 0), report
+
+
+def _backward(model: Model, loss: Tensor) -> None:
+    """Computes the gradients of a step."""
+    model.zero_grad()
     loss.backward()
-    return loss.detach(), report
