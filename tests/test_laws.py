@@ -21,7 +21,8 @@ from xformer_kit.plan import KINDS
 
 # Laws of how a component makes its parameters, and of single operations.
 OF_A_COMPONENT = {"start", "tying", "rebuild", "residual multiplier", "parameters"}
-OF_A_COMPONENT |= {"precision", "device", "device with documents"}
+OF_A_COMPONENT |= {"precision", "device", "device with documents", "decoding cost"}
+OF_A_COMPONENT |= {"cache with documents", "documents with padding"}
 # Laws of what a component does with random numbers and between steps.
 OF_TRAINING = {"causality in training", "randomness", "evaluation", "resume"}
 
