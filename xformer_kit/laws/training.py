@@ -3,7 +3,7 @@
 Every option named `dropout` is above 0, so that its code runs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from functools import partial
@@ -191,7 +191,7 @@ def mode(model: Model, training: bool) -> Iterator[Model]:
         model.train(not training)
 
 
-def different(first: StepTensors, second: StepTensors) -> str | None:
+def different(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> str | None:
     """Returns the name of a tensor that is not the same in both, bit for bit; None if all are."""
     for name, value in first.items():
         if name not in second or not torch.equal(value.nan_to_num(), second[name].nan_to_num()):

@@ -1,6 +1,5 @@
 """Checks the laws of a kind for a component that is not part of a model."""
 
-from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from xformer_kit.config import GROUPS
@@ -22,11 +21,13 @@ def check_laws_of_kind(kind: str, name: str) -> list[Outcome]:
     """Checks all laws of a kind for one component, with several values of its options. Returns one
     outcome per law, broken if any value breaks it.
     """
-    nodes = option_nodes(kind, name)
-    refused = " ".join(map(str, node_faults(kind, nodes[0])))
+    try:
+        nodes = option_nodes(kind, name)
+        refused = " ".join(map(str, node_faults(kind, nodes[0])))
+    except Exception as error:  # of its own `check`
+        return [Outcome("options", "broken", f"{_raised(error, kind, name)}.")]
     if refused:
-        sentence = f"it is refused without options of your own: {refused}"
-        return [Outcome(law, "skipped", sentence) for law in KIND_LAWS[kind]]
+        return [Outcome("all", "skipped", f"its defaults are refused: {refused}")]
     return [_outcome(kind, law, nodes) for law in KIND_LAWS[kind]]
 
 
@@ -43,21 +44,15 @@ def _outcome(kind: str, law: str, nodes: list[dict[str, Any]]) -> Outcome:
         except KindLawBroken as error:
             return Outcome(law, "broken", str(error))
         except Exception as error:
-            return Outcome(law, "broken", f"{_raised(error, component)}. Seen with: {component}")
+            raised = _raised(error, kind, node["name"])
+            return Outcome(law, "broken", f"{raised}. Seen with: {component}")
     if not kept:
         return Outcome(law, "skipped", f"{'; '.join(skipped)}.")
     settings = "its defaults" if kept == 1 else f"{kept} settings of its options"
     return Outcome(law, "ok", f"kept with {settings}.")
 
 
-def _raised(error: Exception, component: Component) -> str:
-    lines = lines_of(error, GROUPS[component.kind][component.node["name"]])
+def _raised(error: Exception, kind: str, name: str) -> str:
+    lines = lines_of(error, GROUPS[kind][name])
     line = f", in line {lines[-1]}" if lines else ""
     return f"raised {type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}{line}"
-
-
-def all_outcomes(kind: str) -> Iterator[tuple[str, Outcome]]:
-    """Yields (name, outcome) of each law for each registered component of a kind."""
-    for name in GROUPS[kind]:
-        for outcome in check_laws_of_kind(kind, name):
-            yield name, outcome
