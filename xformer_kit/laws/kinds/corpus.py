@@ -18,9 +18,9 @@ from xformer_kit.laws.tiny_composition import NotApplicable
 
 FIRST = 200  # items of a split that are compared
 SEEN = 5_000  # training examples among which validation examples are searched
-_shared: dict[str, Corpus] = {}  # overrides that choose a corpus -> the corpus, of the last one
+_shared: dict[tuple[type, str], Corpus] = {}  # (class, overrides) -> the last corpus that was made
 LOADED = 12  # examples that a loader process reads
-MAX_BYTES = 2**26  # largest size of a corpus that is read completely for its fingerprint
+MAX_BYTES = 2**22  # largest size of a corpus that is read completely for its fingerprint
 
 
 @law_of("data", "again")
@@ -126,7 +126,7 @@ def splits(component: Component) -> None:
 
 def shared(component: Component) -> Any:
     """Returns a corpus that laws share, since some take long to read."""
-    key = str(component)
+    key = component.registry[component.node["name"]], str(component)
     if key not in _shared:
         _shared.clear()
         _shared[key] = component.create()

@@ -26,9 +26,10 @@ def moments(component: Component) -> None:
     """
     init = component.create(dim=SHAPE[1], stacks=STACKS)
     for what, matrix in _matrices():
-        std, drawn = init.std(matrix), init.draw(matrix, _generator(0)).double()
+        std = init.std(matrix)
         if not isinstance(std, int | float) or not 0 <= std < math.inf:
             raise component.broken(f"the standard deviation of {what} is {std}")
+        drawn = init.draw(matrix, _generator(0)).double()
         error = DEVIATIONS / math.sqrt(drawn.numel())
         if not drawn.isfinite().all() or abs(drawn.mean()) > error * std:
             raise component.broken(f"the mean of {what} is {drawn.mean():.2e}, not 0")

@@ -68,7 +68,7 @@ def padding(component: Component) -> None:
     """Padding has no effect: rows by themselves, without padding, add up to the padded batch."""
     for case in cases(component):
         batch = _with_totals(case, _collated(case))
-        parts = [collate([_example(case, one)]) for one in case.examples]
+        parts = [collate([_without_padding(_example(case, one))]) for one in case.examples]
         added = {name for name in batch if name not in parts[0]}  # of the whole step
         parts = [
             one | {name: _rows(batch, k, 1)[name] for name in added} for k, one in enumerate(parts)
@@ -137,6 +137,18 @@ def _example(case: Case, given: Example) -> Example:
     """Returns an example in the loader, with random numbers of its place among the examples."""
     place = next(k for k, one in enumerate(case.examples) if one is given)
     return case.objective.example(given, torch.Generator().manual_seed(place))
+
+
+def _without_padding(example: Example) -> Example:
+    """Returns the example without the padding of a text."""
+    real = example.get("tokens.real")
+    if real is None:
+        return example
+    return {
+        name: values[real] if len(values) == len(real) else values
+        for name, values in example.items()
+        if name != "tokens.real"
+    }
 
 
 def _collated(case: Case) -> Batch:

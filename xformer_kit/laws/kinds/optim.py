@@ -49,7 +49,7 @@ def rate(component: Component) -> None:
     nothing changes, and with the rate of the config something does.
     """
     model = tiny_model()
-    optimizer = component.with_options(weight_decay=0.0).create(model=model)
+    optimizer = _without_decay(component, model)
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] = 0.0
@@ -68,8 +68,7 @@ def decay(component: Component) -> None:
     `weight_decay` has an effect.
     """
     model = tiny_model()
-    without = component.with_options(weight_decay=0.0)
-    if changed := _changed(model, _step(model, without.create(model=model), 0.0)):
+    if changed := _changed(model, _step(model, _without_decay(component, model), 0.0)):
         raise component.broken(f"a step without gradient and decay changes {changed}")
     with_decay, table = component.with_options(weight_decay=DECAY), parameter_table(model)
     before = _step(model, with_decay.create(model=model), 0.0)
@@ -79,10 +78,10 @@ def decay(component: Component) -> None:
         if parameter.norm() > before[name].norm() * (1 + SAME):
             raise component.broken(f"{name} grows in a step without gradient")
     if "weight_decay" in component.node:
-        models = [tiny_model() for _ in range(2)]
-        for one, chosen in zip(models, (without, with_decay), strict=True):
-            _step(one, chosen.create(model=one))
-        if different(*(dict(one.named_parameters()) for one in models)) is None:
+        one, other = tiny_model(), tiny_model()
+        _step(one, _without_decay(component, one))
+        _step(other, with_decay.create(model=other))
+        if _difference(one, other) is None:
             raise component.broken("the option weight_decay has no effect")
 
 
@@ -102,7 +101,7 @@ def state(component: Component) -> None:
     other.load_state_dict(torch.load(saved, weights_only=True))
     for one, of in ((model, optimizer), (loaded, other)):
         _step(one, of, seed=2)
-    if name := different(*(dict(one.named_parameters()) for one in (model, loaded))):
+    if name := _difference(model, loaded):
         raise component.broken(f"after loading its state_dict, the next step of {name} differs")
 
 
@@ -123,6 +122,20 @@ def tiny_model() -> nn.Module:
     model = build_tiny_model(tiny_config(norm="layer", ffn={"name": "mlp", "bias": True}))
     randomise(model)
     return model
+
+
+def _without_decay(component: Component, model: nn.Module) -> Optimizer:
+    """Returns an optimizer whose groups have no weight decay."""
+    optimizer: Optimizer = component.with_options(weight_decay=0.0).create(model=model)
+    for group in optimizer.param_groups:
+        if "weight_decay" in group:
+            group["weight_decay"] = 0.0
+    return optimizer
+
+
+def _difference(one: nn.Module, other: nn.Module) -> str | None:
+    """Returns the name of a parameter that differs between two models; None if there is none."""
+    return different(dict(one.named_parameters()), dict(other.named_parameters()))
 
 
 def _step(
