@@ -114,10 +114,12 @@ def fingerprint(component: Component) -> None:
 
 @law_of("data", "splits")
 def splits(component: Component) -> None:
-    """No example or pair of another split is a training one."""
+    """No pair or document of another split is a training one. Labelled examples, which may be drawn
+    from few, are not compared.
+    """
     corpus = shared(component)
-    if corpus.form == "text" and not corpus.documents:
-        raise NotApplicable("a text without documents has no examples")
+    if corpus.form == "labelled" or (corpus.form == "text" and not corpus.documents):
+        raise NotApplicable("neither pairs nor documents")
     training = set(_items(corpus, "train", SEEN))
     for split in corpus.splits[1:]:
         if found := training.intersection(_items(corpus, split)):

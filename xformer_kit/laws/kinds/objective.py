@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +43,8 @@ def example(component: Component) -> None:
     for case in cases(component):
         for given in case.examples:
             before, draws = deepcopy(given), Draws()
-            one, again = (draws.of(lambda: _example(case, given), seed) for seed in (0, 1))  # noqa: B023
+            example_of = partial(_example, case, given)
+            one, again = (draws.of(example_of, seed) for seed in (0, 1))
             for name in sorted(draws.names):
                 raise component.broken(f"an example is drawn from {name}; draw from `draw`")
             if not _equal(one, again):
