@@ -134,7 +134,6 @@ ARGUMENTS = [
     ("again", ReadOnce, "the items of 'train' are others a second time"),
     ("splits", OneSplit, "45 items of 'valid' are training items"),
     ("loader processes", ForgetsWhenPickled, "a pickled corpus has other items of 'train'"),
-    ("loader processes", OtherInAProcess, "example 0 is another one in a loader process"),
     ("fingerprint", ConstantStamp, "the stamp does not change with count=51, and items do"),
     ("fingerprint", ConstantFingerprint, "the fingerprint does not change with count=51"),
     ("fingerprint", DrawnFingerprint, "the fingerprint of a new corpus is another one"),
@@ -143,6 +142,15 @@ ARGUMENTS = [
 ]
 
 test_a_broken_corpus_is_caught = broken_kind_test("data", ARGUMENTS)
+
+
+# Starting a process takes seconds.
+test_a_broken_corpus_is_caught_in_a_process = pytest.mark.extended(
+    broken_kind_test(
+        "data",
+        [("loader processes", OtherInAProcess, "example 0 is another one in a loader process")],
+    )
+)
 
 
 def test_every_law_catches_a_broken_corpus():
