@@ -105,6 +105,10 @@ def cache_with_padding(composition: Composition) -> None:
 def cache_with_documents(composition: Composition) -> None:
     """Cached generation equals uncached if the tokens, and those of a source, are of several
     documents, also if a document's number returns after another one, in one call or in later ones.
+
+    Fails: with a cache and documents, in chunks of 5+1+3+4, logits differ.
+    Fix: Read the documents of cached tokens from `context.key.document`, or mask with
+        `context.visible_pairs`; reset a running state at each new document.
     """
     composition.require_causal()
     model, document, source = composition.shared_model, packed(LENGTH, CUT, LAST_CUT), None
