@@ -17,6 +17,7 @@ from xformer_kit.config.options.settings import SETTINGS
 from xformer_kit.config.options.trainer_schema import LIGHTNING, OURS
 from xformer_kit.inspect.components import as_yaml, doc
 from xformer_kit.laws import LAWS
+from xformer_kit.laws.kinds import KIND_LAWS
 from xformer_kit.laws.registry import PREREQUISITES
 from xformer_kit.registry import Option, type_name
 from xformer_kit.study import study_node
@@ -118,7 +119,9 @@ def _fenced(text: str, language: str = "text") -> str:
 
 
 def laws() -> str:
-    """Returns the page of the laws: their rules, and the laws that each implies."""
+    """Returns the page of the laws: their rules, and the laws that each implies; then those of the
+    kinds that are not part of a model.
+    """
     blocks = [
         "A law is a property that each component satisfies, individually and in pairs. If the"
         " mathematics of a component breaks a law, its page states which and why, and a composition"
@@ -132,6 +135,11 @@ def laws() -> str:
             if PREREQUISITES[name]
             else []
         )
+    for kind, of_kind in KIND_LAWS.items():
+        blocks.append(f"## Laws of {kind}")
+        for name, check in of_kind.items():
+            rule = typeset(" ".join(doc(check).split()), _no_link)
+            blocks += [f"### {kind}: {name}", markup.paragraph(rule)]
     return markup.page("Laws", *blocks)
 
 

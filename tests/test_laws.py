@@ -22,6 +22,9 @@ from xformer_kit.plan import KINDS
 # Laws of how a component makes its parameters, and of single operations.
 OF_A_COMPONENT = {"start", "tying", "rebuild", "residual multiplier", "parameters"}
 OF_A_COMPONENT |= {"precision", "device", "device with documents"}
+# Laws of what a component does with random numbers and between steps, and of two laws together.
+IN_FEW_ROWS = {"causality in training", "randomness", "evaluation", "resume"}
+IN_FEW_ROWS |= {"decoding cost", "cache with documents", "documents with padding"}
 
 
 def rows() -> list[Any]:
@@ -40,9 +43,11 @@ def rows() -> list[Any]:
 @pytest.mark.parametrize("row", rows())
 def test_every_pair_of_components_keeps_every_law(row):
     """Every law that is not slow. Those of a component by itself take half of the time, and are
-    checked in rows that contain each choice four times.
+    checked in rows that contain each choice four times, and those of training, of documents and of
+    cost twice.
     """
     few = set() if row in each_choice(4) else OF_A_COMPONENT
+    few |= set() if row in each_choice(2) else IN_FEW_ROWS
     assert broken_laws(row, LAWS.keys() - SLOW - few) == []
 
 

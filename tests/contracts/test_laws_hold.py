@@ -32,6 +32,8 @@ LAWS_OF_A_SOURCE = {"source", "source padding", "source once", "source order"}
 SILENT = {
     "linear": {
         "documents",
+        "documents with padding",
+        "cache with documents",
         "shift",
         "nothing",
         "kernels",

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from breaking import MeanOverPast, registered
 
+from tests.user_components import forget_user_components
 from xformer_kit import ConfigError, compose
 from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.kernel import KERNELS
@@ -205,3 +206,53 @@ def test_a_file_without_components_is_refused(tmp_path):
         match=r"^components: .*empty\.py registers no component\. Decorate one, e\.g\. @ATTENTIONS",
     ):
         check_file(str(tmp_path / "empty.py"))
+
+
+SCHEDULE = '''
+from xformer_kit.optim.schedules import SCHEDULES, Schedule
+
+@SCHEDULES.register("mine")
+class Mine(Schedule):
+    """1 / calls."""
+
+    def __init__(self, max_steps: int):
+        super().__init__(max_steps, 0)
+        self.calls = 0
+
+    def __call__(self, step):
+        self.calls += 1
+        return {factor}
+'''
+
+
+def test_a_users_schedule_is_checked_by_the_laws_of_schedules(tmp_path):
+    file = tmp_path / "my_schedule.py"
+    file.write_text(SCHEDULE.format(factor="1 / self.calls"))
+    try:
+        results = {result.law: result for result in check_file(str(file))}
+    finally:
+        forget_user_components()
+    assert {law: one.verdict for law, one in results.items()} == {
+        "factor": "ok",
+        "function of the step": "broken",
+    }
+    assert {one.component for one in results.values()} == {"schedule mine"}
+    assert results["function of the step"].sentence.endswith("Seen with: schedule=mine")
+
+
+def test_an_exception_of_a_users_schedule_has_its_line(tmp_path):
+    file = tmp_path / "my_schedule.py"
+    file.write_text(SCHEDULE.format(factor="step / 0"))
+    try:
+        results = check_file(str(file))
+    finally:
+        forget_user_components()
+    sentence = "raised ZeroDivisionError: division by zero, in line 14. Seen with: schedule=mine"
+    assert {result.sentence for result in results} == {sentence}
+    assert {result.verdict for result in results} == {"broken"}
+
+
+def test_a_kind_without_laws_is_skipped():
+    [result] = check_component("callbacks", "early_stopping")
+    assert result.verdict == "skipped"
+    assert result.sentence.startswith("there are no laws for this kind; there are for attn, ")

@@ -51,7 +51,23 @@ class ForgetsLaterPadding(Reference):
         return super().prepare(context, heads, biased, dtype)
 
 
+class ForgetsDocuments(Reference):
+    """Attends to all documents in a call after the first."""
+
+    def prepare(self, context, heads, biased, dtype):
+        if context.key.length > context.query.length:
+            context = context._replace(key=context.key._replace(document=None))
+        return super().prepare(context, heads, biased, dtype)
+
+
 ARGUMENTS = [
+    (
+        "cache with documents",
+        KERNELS,
+        ForgetsDocuments,
+        "with a cache and documents, in chunks of 5.1.3.4, logits differ",
+        {"kernel": "broken"},
+    ),
     ("cache", FFNS, MeanOverPast, "with a cache, in chunks of", {"ffn": "broken"}),
     ("cache", ATTENTIONS, NewestOnlyAttention, "with a cache, in chunks of", {"attn": "broken"}),
     (

@@ -61,6 +61,15 @@ class DocumentsByNumber(Reference):
         return super().prepare(context, heads, biased, dtype)
 
 
+class PaddedSeesDocuments(Reference):
+    """Attends to all documents of a padded batch."""
+
+    def prepare(self, context, heads, biased, dtype):
+        if context.key.real is not None:
+            context = context._replace(key=context.key._replace(document=None))
+        return super().prepare(context, heads, biased, dtype)
+
+
 class CrossOnly(Reference):
     """Changes the context of cross attentions only."""
 
@@ -86,6 +95,13 @@ ARGUMENTS = [
         SlotPositions,
         "the second document differs from the document without others",
         {"position": "broken"},
+    ),
+    (
+        "documents with padding",
+        KERNELS,
+        PaddedSeesDocuments,
+        "a row of several documents and 13 tokens, padded to 13, right, differs",
+        {"kernel": "broken"},
     ),
     ("padding", FFNS, MeanOverTime, "differs from the row without padding", {"ffn": "broken"}),
     ("padding", POSITIONS, SlotDistances, "to 13, inside, differs", {"position": "broken"}),

@@ -6,6 +6,7 @@ LAWS["causality"](tiny_config(mask="sliding_window", position="alibi"))
 
 from xformer_kit.laws import (
     building,
+    decoding_cost,
     device,
     generation,
     graph,
@@ -14,6 +15,7 @@ from xformer_kit.laws import (
     parameters,
     sequence,
     source,
+    training,
 )
 from xformer_kit.laws.checking import Result, check_component, check_file
 from xformer_kit.laws.registry import LAWS

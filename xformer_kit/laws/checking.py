@@ -12,6 +12,7 @@ from xformer_kit.config import GROUPS, MAPPING_GROUPS, NESTED_GROUPS, import_com
 from xformer_kit.extra import EXTRAS
 from xformer_kit.files.user_errors import lines_of
 from xformer_kit.laws.building import sampled_comparisons
+from xformer_kit.laws.kinds import KIND_LAWS, check_laws_of_kind
 from xformer_kit.laws.registry import LAWS, SLOW
 from xformer_kit.laws.tiny_composition import LawBroken, faults, overrides, tiny_config, tiny_node
 from xformer_kit.laws.variants import DISTANT
@@ -105,12 +106,16 @@ def check_file(path: str) -> list[Result]:
 
 
 def check_component(kind: str, name: str) -> list[Result]:
-    """Checks all laws for one component in several compositions, slow laws in one per variant.
-    Returns one result per law, broken if any composition breaks it.
+    """Checks all laws for one component in several compositions, slow laws in one per variant; of
+    one that is not part of a model, the laws of its kind. Returns one result per law, broken if any
+    composition breaks it.
     """
     component = f"{kind} {name}"
+    if kind in KIND_LAWS:
+        return [Result(component, *outcome) for outcome in check_laws_of_kind(kind, name)]
     if kind not in COMPONENTS:
-        sentence = f"laws are about the components of a model: {', '.join(KINDS)}."
+        kinds = ", ".join([*KINDS, "extra", *KIND_LAWS])
+        sentence = f"there are no laws for this kind; there are for {kinds}."
         return [Result(component, "all", "skipped", sentence)]
     try:
         num_variants = len(option_variants(kind, name))

@@ -154,6 +154,39 @@ def padding(composition: Composition) -> None:
             composition.assert_close(logits[i, real[i]], unpadded[i], message)
 
 
+@law("documents with padding", prerequisites=("documents", "padding"))
+@torch.no_grad()
+def documents_with_padding(composition: Composition) -> None:
+    """A padded batch of rows of several documents equals its unpadded rows, whether the padding is
+    on the left, on the right or between tokens, also of one document.
+
+    Fails: a row of several documents and 7 tokens, padded to 13, inside, differs.
+    Fix: Use `real` and `document` together, and positions in place of indices in the row.
+    """
+    model, document, source = composition.shared_model, packed(LENGTH, CUT, LAST_CUT), None
+    if composition.source is not None:
+        ids = composition.source[:1].expand(BATCH, -1)
+        source = Tokens(ids=ids, document=packed(SOURCE, SOURCE_CUT))
+    unpadded = [
+        composition.all_logits(
+            model,
+            ids[None, :length],
+            source and source.map(lambda x: x[:1]),
+            document=of[None, :length],
+        )[0]
+        for ids, of, length in zip(composition.ids, document, ROWS, strict=True)
+    ]
+    for place in PLACES:
+        (ids, real), (padded_document, _) = (padded(x, place) for x in (composition.ids, document))
+        logits = composition.all_logits(model, ids, source, document=padded_document, real=real)
+        for i in range(BATCH):
+            message = (
+                f"a row of several documents and {ROWS[i]} tokens, padded to {LENGTH}, {place},"
+                " differs from the row without padding"
+            )
+            composition.assert_close(logits[i, real[i]], unpadded[i], message)
+
+
 @law("batch")
 @torch.no_grad()
 def batch(composition: Composition) -> None:

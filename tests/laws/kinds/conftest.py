@@ -1,0 +1,4 @@
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # shared by the tests
