@@ -1,6 +1,6 @@
 """Checks of components with each other: those of a plan that cannot be composed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from xformer_kit.extra import EXTRAS
@@ -10,6 +10,7 @@ from xformer_kit.placement import PLACEMENTS
 from xformer_kit.plan import (
     KINDS,
     OUTPUT_LAWS,
+    WITH_SUBLAYER,
     BlockPlan,
     ModelPlan,
     Node,
@@ -69,6 +70,34 @@ def path_of(block: BlockPlan, sub: SublayerPlan, kind: str) -> str:
     return layout_path(block, sub) + ("" if kind == sub.kind else f".{kind}")
 
 
+def places(model: ModelPlan) -> Iterator[tuple[ComponentAt, BlockPlan, SublayerPlan]]:
+    """Yields each component of each sublayer of the blocks that layers use."""
+    for stack in model.stacks:
+        for block in {block.variant: block for block in stack.blocks}.values():
+            for sub in block.sublayers:
+                for kind in _kinds(sub):
+                    yield ComponentAt(stack.name, block.variant, sub.name, kind), block, sub
+
+
+def refused_everywhere(model: ModelPlan, refused: Refusals) -> dict[str, set[Fault]]:
+    """Returns {kind: the faults of all sublayers that have the shared component of the kind},
+    except cross attentions, whose mask and position are others.
+    """
+    found: dict[str, set[Fault]] = {}
+    for at, block, sub in places(model):
+        if path_of(block, sub, at.kind) == at.kind and not sub.cross:
+            faults = set(refused[at])
+            found[at.kind] = found.get(at.kind, faults) & faults
+    return found
+
+
+def own_path(block: BlockPlan, sub: SublayerPlan, kind: str) -> str:
+    """Returns the config path at which a sublayer, or its block, gets a component of its own."""
+    if sub.cross and (kind == sub.kind or kind in WITH_SUBLAYER[sub.kind]):
+        return layout_path(block, sub) + ("" if kind == sub.kind else f".{kind}")
+    return f"{block.path}.{kind}"
+
+
 def block_faults(
     config: Node,
     model: ModelPlan,
@@ -77,9 +106,11 @@ def block_faults(
     task: bool,
     refused: Refusals,
 ) -> Faults:
-    """Yields the faults of a block's components that cannot be composed; refused: the block's
-    `refusals`.
+    """Yields the faults of a block's components that cannot be composed; refused: the `refusals` of
+    all blocks. A fault that only some of the sublayers have which share a component is at the path
+    of these sublayers.
     """
+    everywhere = refused_everywhere(model, refused) if len(model.stacks) > 1 else {}
     yield from _placement_faults(stack.base, block)
     for group in block.groups:
         if any(sub.norm != group[0].norm for sub in group):
@@ -95,7 +126,10 @@ def block_faults(
         for kind in _kinds(sub):
             at = ComponentAt(stack.name, block.variant, sub.name, kind)
             faults = [fault for fault in refused[at] if not fault.unused]
-            yield from (fault.at(path_of(block, sub, kind)) for fault in faults)
+            for fault in faults:
+                path = path_of(block, sub, kind)
+                some = path == kind and fault not in everywhere.get(kind, (fault,))
+                yield fault.at(own_path(block, sub, kind) if some else path)
             valid += [] if faults else [kind]
         if task:
             yield from _task_faults(config, block, sub, valid, stack is model.output)
@@ -195,7 +229,7 @@ def _task_faults(
     """
     node = as_node(config["task"])
     if sub.kind == "attn":
-        path = provenance_of("mask", block)
+        path = path_of(block, sub, "mask")
         yield from (fault.at(path) for fault in OBJECTIVES.cannot(node, sub.context))
     needed = OBJECTIVES[node["name"]].laws
     laws = [law for law in needed if output or law not in OUTPUT_LAWS]
@@ -216,7 +250,7 @@ def _law_faults(
                 reported.add(broken[law][1:3])
                 option = broken[law].option
                 yield Fault(
-                    provenance_of(kind, block),
+                    path_of(block, sub, kind),
                     f"'{sub.context.names[kind]}' breaks the law of {law} ({broken[law]}), which"
                     f" {needed_by} needs",
                     fix=f"Choose another {kind}{option and '.' + option}.",

@@ -5,7 +5,6 @@ from torch import Tensor, nn
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, State, SublayerNorms
 from xformer_kit.tensors import hidden
 from xformer_kit.zoo.placement._blend import blend
-from xformer_kit.zoo.placement._growing import BREAKS
 
 
 @PLACEMENTS.register(
@@ -20,8 +19,6 @@ class LIMe(Placement):
     of each head are, with weights that are the same for all tokens. Layers that share a block share
     its weights, counted from the newest.
     """
-
-    breaks = BREAKS
 
     parameter_info = {"route": hidden("streams", "dim")}
 
