@@ -72,6 +72,7 @@ def _print(checks: "list[Check]", args: Any, missing: list[str]) -> None:
         rows = ((one.law, one.verdict, str(one.sentence)) for one in check.results)
         console().print(table(rows, ("law", "", "result"), no_wrap=range(2)))
         print()
+        _print_fixes(check)
     count = Counter(one.verdict for check in checks for one in check.results)
     held, broken, skipped = count["ok"], count["broken"], count["skipped"]
     text = f"{args.file}: {held} held, {broken} broken, {skipped} skipped."
@@ -95,4 +96,16 @@ def _print_compositions(check: "Check", details: bool) -> None:
         rows.append((f"{i}", "refused" if reasons else "tried", "\n".join([words, *shown])))
     if rows:
         console().print(table(rows, ("", "", "composition"), right=(0,), no_wrap=range(2)))
+        print()
+
+
+def _print_fixes(check: "Check") -> None:
+    """Prints for each law that is broken what it checks and what to do."""
+    from xformer_kit.laws import LAWS, explanation
+
+    broken = [one.law for one in check.results if one.verdict == "broken" and one.law in LAWS]
+    for law in broken:
+        rule, _, fix = explanation(law)
+        print_wrapped((f"{law}: ", "bold"), f"{rule} {fix}")
+    if broken:
         print()

@@ -16,7 +16,7 @@ from xformer_kit.laws import (
     source,
 )
 from xformer_kit.laws.checking import Check, Result, check_component, check_file
-from xformer_kit.laws.registry import LAWS
+from xformer_kit.laws.registry import LAWS, explanation
 from xformer_kit.laws.tiny_composition import LawBroken, faults, overrides, tiny_config, tiny_node
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Result",
     "check_component",
     "check_file",
+    "explanation",
     "faults",
     "overrides",
     "tiny_config",

@@ -48,6 +48,10 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
 def initial_weights(composition: Composition) -> None:
     """Initial weights are a pure function of (seed, name, shape): another component does not change
     those of the components that both models have.
+
+    Fails: decoder.0.ffn.up.weight starts elsewhere with attn=latent.
+    Fix: Leave initial weights to `init`, or draw them in the method `initial` with the generator
+        that it receives; draw none in the constructor.
     """
     config = composition.config
     model = initial_model(config)
@@ -147,6 +151,10 @@ def _scaled(model: Model) -> set[str]:
 def residual_multiplier(composition: Composition) -> None:
     """Outputs of sublayers pass through `total`, which applies dropout, stochastic depth and the
     residual multiplier: with a multiplier of 0 they have no effect.
+
+    Fails: with a residual multiplier of 0, a sublayer matters: the gap is 1.20e+00, allowed is
+        0.00e+00.
+    Fix: In a placement call f(x), or apply `f.total` to the outputs before they are added.
     """
     config = with_model_options(composition.config, residual_multiplier=0.0)
     model = composition.model(**config)
@@ -172,6 +180,9 @@ def _sublayers(model: Model) -> Iterator[nn.Module]:
 def tying(composition: Composition) -> None:
     """Tied or shared matrices (head, embedding, source embedding) are one storage with one name,
     also after a cast and after loading; others are not.
+
+    Fails: after loading the head and the embedding are two storages.
+    Fix: Use the embedding that the model passes, and copy neither it nor the head.
     """
     options, model = composition.config["model"], composition.model()
     saved = io.BytesIO()
@@ -215,6 +226,10 @@ def _source_shares_embedding(composition: Composition, model: Model) -> bool:
 def rebuild(composition: Composition) -> None:
     """The saved config rebuilds an equal model, with the same initial weights, buffers and outputs,
     also on the meta device; two forward passes of a model are equal.
+
+    Fails: decoder.0.attn.table has other values in the rebuilt model.
+    Fix: Compute buffers from the options alone: no random numbers, counters or files. Create every
+        parameter in the constructor, on any device, and draw nothing in evaluation mode.
     """
     model = composition.model()  # a new model, to detect changes by its first forward pass
     with tempfile.TemporaryDirectory() as run:

@@ -42,6 +42,12 @@ OPTIONS: dict[str, Any] = {
 def graph(composition: Composition) -> None:
     """The forward pass of a training step compiles as one graph: no tensor value is read into
     Python or decides a branch. Compiled, it has the same output and the same gradients.
+
+    Fails: Data-dependent branching, in line 28 of my_components.py: return x if x.max() > 0 else
+        -x.
+    Fix: Use torch.where in place of a branch on values, keep values in tensors, and call only what
+        torch traces. For another gradient or output: look for torch.compiler.is_compiling(),
+        detach, and for operations in place.
     """
     composition = _with_layers(composition, 1)
     model = composition.trainable_model().float().train()
@@ -101,6 +107,12 @@ def one_graph(composition: Composition) -> None:
     """All layers of a kind share one graph, if each block is compiled separately; with cross-layer
     state, the first layer of a kind, which receives none, has a second graph. If the state of the
     placement grows from layer to layer (`streams` is a word), each layer has its own.
+
+    Fails: 3 graphs for 1 kind of layers: compiled again because this is no longer so:
+        self._modules['ffn'].depth == 0.
+    Fix: Hold a number that differs between layers in a tensor (register_buffer), give all layers of
+        a kind the same shapes, and name tensors of cross-layer state without the layer. A placement
+        whose state grows declares it by a word in `streams`.
     """
     composition = _with_layers(composition, LAYERS_PER_KIND)
     model = composition.trainable_model().float().train()
