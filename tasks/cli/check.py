@@ -78,7 +78,7 @@ def _print(checks: "list[Check]", args: Any, missing: list[str]) -> None:
     text = f"{args.file}: {held} held, {broken} broken, {skipped} skipped."
     print_wrapped((text, "bold red" if broken or missing else "bold green"))
     if missing:
-        text = f"No law was checked for {', '.join(missing)}: that is no success."
+        text = f"No law was checked for {', '.join(missing)}: nothing is known of it."
         print_wrapped((text, "bold red"))
 
 

@@ -291,8 +291,7 @@ def test_cross_attention_rejects_order_dependent_states():
         messages(faults(tiny_config("encoder_decoder", attn="linear", decoder=some, **words)))
     )
     assert (
-        said
-        == "model.decoder.cross: attn 'linear' reads one sum over a source, of which mask"
+        said == "model.decoder.cross: attn 'linear' reads one sum over a source, of which mask"
         " 'sliding_window' hides some. Choose model.decoder.cross.mask.name=full."
     )
 
