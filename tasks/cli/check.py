@@ -100,12 +100,12 @@ def _print_compositions(check: "Check", details: bool) -> None:
 
 
 def _print_fixes(check: "Check") -> None:
-    """Prints for each law that is broken what it checks and what to do."""
+    """Prints for each law that is broken the first sentence of what it checks, and what to do."""
     from xformer_kit.laws import LAWS, explanation
 
     broken = [one.law for one in check.results if one.verdict == "broken" and one.law in LAWS]
     for law in broken:
         rule, _, fix = explanation(law)
-        print_wrapped((f"{law}: ", "bold"), f"{rule} {fix}")
+        print_wrapped((f"{law}: ", "bold"), f"{rule.partition('. ')[0].rstrip('.')}. {fix}")
     if broken:
         print()

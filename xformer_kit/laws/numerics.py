@@ -281,7 +281,7 @@ def precision(composition: Composition) -> None:
 @law("gradients")
 def gradients(composition: Composition) -> None:
     """Every parameter is in the graph of every step; gradients are finite, and not zero unless a
-    component describes the parameter as `null`. No buffer is written in forward.
+    component states `zero_gradient=True` of the parameter. No buffer is written in forward.
 
     Parameters with a zero gradient are checked again with larger and with smaller weights, because
     an activation with a kink may be constant or linear on all tokens, so that a bias before it, or

@@ -1,6 +1,6 @@
 """Checks of components with each other: those of a plan that cannot be composed."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from xformer_kit.extra import EXTRAS
@@ -70,32 +70,31 @@ def path_of(block: BlockPlan, sub: SublayerPlan, kind: str) -> str:
     return layout_path(block, sub) + ("" if kind == sub.kind else f".{kind}")
 
 
-def places(model: ModelPlan) -> Iterator[tuple[ComponentAt, BlockPlan, SublayerPlan]]:
-    """Yields each component of each sublayer of the blocks that layers use."""
+def scopes(at: ComponentAt, block: BlockPlan, sub: SublayerPlan) -> tuple[str, str, str]:
+    """Returns the config paths that set a component of all sublayers, of those of the stack, and of
+    those of the block; with cross attentions apart.
+    """
+    place = at.kind
+    if sub.cross and (at.kind == sub.kind or at.kind in WITH_SUBLAYER[sub.kind]):
+        place = "cross" if at.kind == sub.kind else f"cross.{at.kind}"
+    return at.kind, f"model.{at.stack}.{place}", f"{block.path}.{place}"
+
+
+def refused_by_all(model: ModelPlan, refused: Refusals) -> dict[str, set[Fault]]:
+    """Returns {path of `scopes`: the faults that all sublayers have for which a component that the
+    whole model shares would be set there}; cross attentions, whose mask and position are others,
+    do not count as sublayers of the whole model.
+    """
+    found: dict[str, set[Fault]] = {}
     for stack in model.stacks:
         for block in {block.variant: block for block in stack.blocks}.values():
             for sub in block.sublayers:
                 for kind in _kinds(sub):
-                    yield ComponentAt(stack.name, block.variant, sub.name, kind), block, sub
-
-
-def refused_everywhere(model: ModelPlan, refused: Refusals) -> dict[str, set[Fault]]:
-    """Returns {kind: the faults of all sublayers that have the shared component of the kind},
-    except cross attentions, whose mask and position are others.
-    """
-    found: dict[str, set[Fault]] = {}
-    for at, block, sub in places(model):
-        if path_of(block, sub, at.kind) == at.kind and not sub.cross:
-            faults = set(refused[at])
-            found[at.kind] = found.get(at.kind, faults) & faults
+                    at = ComponentAt(stack.name, block.variant, sub.name, kind)
+                    if path_of(block, sub, kind) == kind:
+                        for path in scopes(at, block, sub)[sub.cross :]:
+                            found[path] = found.get(path, {*refused[at]}) & {*refused[at]}
     return found
-
-
-def own_path(block: BlockPlan, sub: SublayerPlan, kind: str) -> str:
-    """Returns the config path at which a sublayer, or its block, gets a component of its own."""
-    if sub.cross and (kind == sub.kind or kind in WITH_SUBLAYER[sub.kind]):
-        return layout_path(block, sub) + ("" if kind == sub.kind else f".{kind}")
-    return f"{block.path}.{kind}"
 
 
 def block_faults(
@@ -107,10 +106,10 @@ def block_faults(
     refused: Refusals,
 ) -> Faults:
     """Yields the faults of a block's components that cannot be composed; refused: the `refusals` of
-    all blocks. A fault that only some of the sublayers have which share a component is at the path
-    of these sublayers.
+    all blocks. In a model of two stacks, a fault that only some of the sublayers have which share a
+    component is at the path of these sublayers.
     """
-    everywhere = refused_everywhere(model, refused) if len(model.stacks) > 1 else {}
+    by_all = refused_by_all(model, refused) if len(model.stacks) > 1 else {}
     yield from _placement_faults(stack.base, block)
     for group in block.groups:
         if any(sub.norm != group[0].norm for sub in group):
@@ -128,8 +127,10 @@ def block_faults(
             faults = [fault for fault in refused[at] if not fault.unused]
             for fault in faults:
                 path = path_of(block, sub, kind)
-                some = path == kind and fault not in everywhere.get(kind, (fault,))
-                yield fault.at(own_path(block, sub, kind) if some else path)
+                if path == kind and by_all:
+                    wide = scopes(at, block, sub)
+                    path = next((one for one in wide if fault in by_all.get(one, ())), wide[-1])
+                yield fault.at(path)
             valid += [] if faults else [kind]
         if task:
             yield from _task_faults(config, block, sub, valid, stack is model.output)
