@@ -5,10 +5,11 @@ from torch import nn
 
 from xformer_kit.attention import ATTENTIONS, EIGHT_HEADS, HeadShape, MultiHead
 from xformer_kit.ffn import FFN, FFNS
+from xformer_kit.laws import check_component, checking
 from xformer_kit.laws.sizes import SIZES
 from xformer_kit.laws.tiny_composition import DIM
 from xformer_kit.laws.trials import COMPANIONS, COMPONENTS, size_note, trials
-from xformer_kit.registry import Fault
+from xformer_kit.registry import Fault, at_least
 
 
 class Sized(FFN):
@@ -65,6 +66,34 @@ def test_each_other_value_of_an_option_with_few_values_is_tried():
     assert [trial.node["flag"] for trial in tried] == [False, True] * 3 + [False]
     assert changes[0] == ["ffn=broken"]
     assert {"ffn=broken", "ffn.flag=true", "mask=sliding_window"} <= set(changes[1])
+
+
+class RefusesFlag(Flagged):
+    variants = [{}, {"width": 0}]
+
+    def __init__(self, dim: int, *, flag: bool = False, width: int = 3):
+        super().__init__(dim)
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, width=1)
+        if options.flag:
+            yield Fault("flag", "is not written yet", got="true")
+
+
+def test_option_sets_that_are_refused_are_listed_and_a_declared_one_is_broken(monkeypatch):
+    with registered(FFNS, RefusesFlag):
+        tried = trials("ffn", "broken")
+        monkeypatch.setattr(checking, "trials", lambda *_: tried)
+        monkeypatch.setattr(checking, "LAWS", {})
+        results = check_component("ffn", "broken").results
+    widths = [trial.node["width"] for trial in tried]
+    assert [bool(trial.faults) for trial in tried] == [width == 0 for width in widths[:-1]] + [True]
+    assert str(tried[-1].faults[0]) == "ffn.flag: is not written yet; got true."
+    [result] = results
+    assert result.sentence == (
+        "option set 2 of 2 is always refused: ffn.width: must be at least 1; got 0."
+    )
 
 
 class EightHeads(MultiHead):

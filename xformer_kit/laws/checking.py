@@ -1,6 +1,7 @@
 """Checks the laws for a component in several compositions, and for all components of a file."""
 
 import inspect
+from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -11,7 +12,7 @@ from xformer_kit.inspect.layers import format_ranges, group_equal
 from xformer_kit.laws.building import sampled_comparisons
 from xformer_kit.laws.registry import LAWS, SLOW
 from xformer_kit.laws.tiny_composition import LawBroken, overrides
-from xformer_kit.laws.trials import COMPONENTS, Trial, size_note, trials
+from xformer_kit.laws.trials import COMPONENTS, Trial, own_sets, size_note, trials
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import ConfigError, Node, config_error, suggestion
 from xformer_kit.text.user_path import user_path
@@ -108,7 +109,18 @@ def check_component(kind: str, name: str) -> Check:
         sentence = f"no law is called '{unknown[0]}'. {suggestion(unknown[0], LAWS)}"
         return ended("breaks", "broken", sentence)
     note = size_note(kind, name, tried[0].config["model"]["dim"])
-    return Check(component, _results(component, tried), tried, note)
+    results = [*_refused_sets(component, tried), *_results(component, tried)]
+    return Check(component, results, tried, note)
+
+
+def _refused_sets(component: str, tried: list[Trial]) -> Iterator[Result]:
+    """Yields a result for each option set of a component that no composition accepts."""
+    sets = own_sets(*component.split())
+    for i, node in enumerate(sets, 1):
+        refused = [trial.faults for trial in tried if trial.node == node]
+        if all(refused):
+            sentence = f"option set {i} of {len(sets)} is always refused: {refused[0][0]}"
+            yield Result(component, "composes", "broken", sentence)
 
 
 def _results(component: str, tried: list[Trial]) -> list[Result]:

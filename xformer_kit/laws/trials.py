@@ -73,16 +73,23 @@ class Trial(NamedTuple):
 
 def trials(kind: str, name: str) -> list[Trial]:
     """Returns the compositions in which each option set of a component is composed with companions,
-    each option set and each set of companions at least once.
+    each option set and each set of companions at least once; then those of the other values of its
+    options that a simple model refuses.
     """
-    dim, needed = fitting_dim(kind, name), _needed_changes(kind, name)
-    nodes, found = checked_nodes(kind, name, dim), list[Trial]()
-    for i, companions in enumerate(COMPANIONS * (1 + (len(nodes) - 1) // len(COMPANIONS))):
-        node = nodes[i % len(nodes)]
+    dim, needed, own = fitting_dim(kind, name), _needed_changes(kind, name), own_sets(kind, name)
+
+    def trial(node: dict[str, Any], companions: Node) -> Trial:
         changes = {**companions, **needed, **config_changes(kind, node), "dim": dim}
         config = tiny_config(**changes)
-        found.append(Trial(node, config, faults(config)))
-    return found
+        return Trial(node, config, faults(config))
+
+    others = [trial(node, {}) for node in _other_choices(kind, own[0])]
+    nodes = [*own, *(one.node for one in others if not one.faults)]
+    rounds = 1 + (len(nodes) - 1) // len(COMPANIONS)
+    found = [
+        trial(nodes[i % len(nodes)], companions) for i, companions in enumerate(COMPANIONS * rounds)
+    ]
+    return [*found, *(one for one in others if one.faults)]
 
 
 def fitting_dim(kind: str, name: str) -> int:
@@ -120,14 +127,6 @@ def own_sets(kind: str, name: str) -> list[dict[str, Any]]:
     return [{**base, **variant} for variant in vars(COMPONENTS[kind][name]).get("variants") or [{}]]
 
 
-def checked_nodes(kind: str, name: str, dim: int) -> list[dict[str, Any]]:
-    """Returns the complete nodes with which a component is checked; nodes that no simple model
-    accepts are left out, unless it accepts none.
-    """
-    own = own_sets(kind, name)
-    return _accepted(kind, [*own, *_other_choices(kind, own[0])], dim) or own
-
-
 def _needed_changes(kind: str, name: str) -> dict[str, Any]:
     """Returns, for a kernel that computes no scores, the attention that it supports and that can be
     composed with most companions.
@@ -149,7 +148,8 @@ def option_variants(kind: str, name: str) -> list[dict[str, Any]]:
     that has few values, if the config accepts it.
     """
     base = default_node(kind, name)
-    return _accepted(kind, [base, *_other_choices(kind, base)], DIM) or [base]
+    nodes = [base, *_other_choices(kind, base)]
+    return [one for one in nodes if not faults(tiny_config(**config_changes(kind, one)))] or [base]
 
 
 def default_node(kind: str, name: str) -> dict[str, Any]:
@@ -167,12 +167,6 @@ def _other_choices(kind: str, node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for choice in option_choices(option.type):
             if choice != node[key]:
                 yield {**node, key: choice}
-
-
-def _accepted(kind: str, nodes: list[dict[str, Any]], dim: int) -> list[dict[str, Any]]:
-    changes = ({**config_changes(kind, node), "dim": dim} for node in nodes)
-    refused = [faults(tiny_config(**one)) for one in changes]
-    return [node for node, why in zip(nodes, refused, strict=True) if not why]
 
 
 def option_choices(annotation: Any) -> list[Any]:
