@@ -56,8 +56,8 @@ def graph(composition: Composition) -> None:
         # not `fullgraph`, with which torch traces a value that is read
         compiled = torch.compile(forward, backend=graphs.add)
         _run(composition, compiled)
-        if counters["graph_break"]:
-            raise composition.broken(_first_break(forward))
+        for reason in [*counters["graph_break"]]:
+            raise composition.broken(_break(forward, reason))
         if graphs.count != 1:
             raise composition.broken(f"{graphs.count} graphs")
         if not _drops_attention_weights(composition):
@@ -91,10 +91,11 @@ def _compare_gradients(
         )
 
 
-def _first_break(forward: Callable[[], Any]) -> str:
-    """Returns the reason of the first graph break, and the line of code that causes it."""
-    first = _dynamo.explain(forward)().break_reasons[0]
-    return _with_line(first.reason, first.user_stack)
+def _break(forward: Callable[[], Any], reason: str) -> str:
+    """Returns the reason of a graph break, and the line of code that causes it."""
+    breaks = _dynamo.explain(forward)().break_reasons
+    stack = next((one.user_stack for one in breaks if one.reason == reason), None)
+    return _with_line(reason, stack)
 
 
 def _with_line(reason: str, stack: Iterable[FrameSummary] | None) -> str:

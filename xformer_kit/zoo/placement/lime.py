@@ -18,6 +18,8 @@ class LIMe(Placement):
     the whole input of a sublayer is mixed, as in x-transformers; in the paper the keys and values
     of each head are, with weights that are the same for all tokens. Layers that share a block share
     its weights, counted from the newest.
+
+    The state grows with each group, so that each layer is compiled to a graph of its own.
     """
 
     parameter_info = {"route": hidden("streams", "dim")}
