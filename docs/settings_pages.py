@@ -127,8 +127,8 @@ def laws() -> str:
         " that needs the law is refused. `xformer check my_components.py` runs the laws on your"
         " components."
     ]
-    for name in LAWS:
-        rule, example, fix = explanation(name)
+    for name, law in LAWS.items():
+        rule, example, fix = explanation(law)
         blocks += [
             f"## {name}",
             markup.paragraph(typeset(rule, _no_link)),

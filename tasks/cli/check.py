@@ -105,7 +105,7 @@ def _print_fixes(check: "Check") -> None:
 
     broken = [one.law for one in check.results if one.verdict == "broken" and one.law in LAWS]
     for law in broken:
-        rule, _, fix = explanation(law)
+        rule, _, fix = explanation(LAWS[law])
         print_wrapped((f"{law}: ", "bold"), f"{rule.partition('. ')[0].rstrip('.')}. {fix}")
     if broken:
         print()

@@ -168,8 +168,8 @@ def test_every_law_catches_a_broken_component():
 def test_a_placement_with_a_growing_state_has_one_graph_for_each_layer():
     with registered(PLACEMENTS, GrowingState):
         assert LAWS["one graph"](tiny_config(**PLACEMENT)) == (
-            "3 graphs, since the placement adds streams to its state in each group of sublayers, so"
-            " that no two layers have inputs of one shape"
+            "3 graphs for 3 layers, since the placement adds streams to its state in each group of"
+            " sublayers, so that no two layers have inputs of one shape"
         )
 
 

@@ -135,8 +135,9 @@ def one_graph(composition: Composition) -> None:
         raise composition.broken(f"{count}: {_guard([*filter(None, reasons)][allowed - 1 :])}")
     if growing:
         raise NotApplicable(
-            f"{graphs.count} graphs, since the placement adds {growing[0].streams} to its state in"
-            " each group of sublayers, so that no two layers have inputs of one shape"
+            f"{graphs.count} graphs for {sum(len(stack.layers) for stack in stacks)} layers, since"
+            f" the placement adds {growing[0].streams} to its state in each group of sublayers, so"
+            " that no two layers have inputs of one shape"
         )
 
 

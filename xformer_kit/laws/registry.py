@@ -11,7 +11,7 @@ The docstring of a law explains it to somebody whose component breaks it, in thr
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xformer_kit.laws.tiny_composition import Composition, NotApplicable
 from xformer_kit.registry import Node
@@ -63,9 +63,9 @@ class Explanation(NamedTuple):
     fix: str
 
 
-def explanation(name: str) -> Explanation:
+def explanation(law: Callable[..., Any]) -> Explanation:
     """Returns what a law checks, how it fails, and what to do."""
-    text = " ".join(inspect.cleandoc(LAWS[name].__doc__ or "").split())
+    text = " ".join(inspect.cleandoc(law.__doc__ or "").split())
     rule, _, rest = text.partition(" Fails: ")
     example, _, fix = rest.partition(" Fix: ")
     return Explanation(rule, example, fix)
