@@ -78,13 +78,13 @@ def trials(kind: str, name: str) -> list[Trial]:
     """
     dim, needed, own = fitting_dim(kind, name), _needed_changes(kind, name), own_sets(kind, name)
 
-    def trial(node: dict[str, Any], companions: Node) -> Trial:
+    def trial(node: Node, companions: Node) -> Trial:
         changes = {**companions, **needed, **config_changes(kind, node), "dim": dim}
         config = tiny_config(**changes)
         return Trial(node, config, faults(config))
 
     others = [trial(node, {}) for node in _other_choices(kind, own[0])]
-    nodes = [*own, *(one.node for one in others if not one.faults)]
+    nodes: list[Node] = [*own, *(one.node for one in others if not one.faults)]
     rounds = 1 + (len(nodes) - 1) // len(COMPANIONS)
     found = [
         trial(nodes[i % len(nodes)], companions) for i, companions in enumerate(COMPANIONS * rounds)
@@ -181,7 +181,7 @@ def option_choices(annotation: Any) -> list[Any]:
     return [{"name": name} for name in inner or ()]
 
 
-def config_changes(kind: str, node: dict[str, Any]) -> dict[str, Any]:
+def config_changes(kind: str, node: Node) -> dict[str, Any]:
     """Returns the arguments of `tiny_config` for a component; a nested component is an option of
     the first component that has such an option.
     """
