@@ -6,14 +6,14 @@ from typing import Any, NamedTuple, get_args
 from xformer_kit.inspect.components import as_yaml
 from xformer_kit.kernel import KERNELS, cannot_compute
 from xformer_kit.laws import LAWS, faults, tiny_config
-from xformer_kit.laws.checking import (
+from xformer_kit.laws.registry import PREREQUISITES
+from xformer_kit.laws.trials import (
     COMPANIONS,
     COMPONENTS,
     config_changes,
     example_value,
     option_variants,
 )
-from xformer_kit.laws.registry import PREREQUISITES
 from xformer_kit.plan import stacks
 from xformer_kit.registry import REQUIRED, Context, Registry
 

@@ -17,7 +17,7 @@ from docs.kinds import KINDS
 from docs.model_pictures import init, placement, position
 from xformer_kit.attention.score import Score
 from xformer_kit.inspect.components import as_yaml
-from xformer_kit.laws.checking import option_variants
+from xformer_kit.laws.trials import option_variants
 from xformer_kit.registry import REQUIRED
 from xformer_kit.tensors.tokens import Tokens
 

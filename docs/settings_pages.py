@@ -16,7 +16,7 @@ from docs.typeset import code, typeset
 from xformer_kit.config.options.settings import SETTINGS
 from xformer_kit.config.options.trainer_schema import LIGHTNING, OURS
 from xformer_kit.inspect.components import as_yaml, doc
-from xformer_kit.laws import LAWS
+from xformer_kit.laws import LAWS, explanation
 from xformer_kit.laws.kinds import KIND_LAWS
 from xformer_kit.laws.registry import PREREQUISITES
 from xformer_kit.registry import Option, type_name
@@ -119,8 +119,8 @@ def _fenced(text: str, language: str = "text") -> str:
 
 
 def laws() -> str:
-    """Returns the page of the laws: their rules, and the laws that each implies; then those of the
-    kinds that are not part of a model.
+    """Returns the page of the laws: what each checks, how it fails, what to do, and the laws that
+    it depends on; then those of the kinds that are not part of a model.
     """
     blocks = [
         "A law is a property that each component satisfies, individually and in pairs. If the"
@@ -129,7 +129,13 @@ def laws() -> str:
         " components."
     ]
     for name, law in LAWS.items():
-        blocks += [f"## {name}", markup.paragraph(typeset(" ".join(doc(law).split()), _no_link))]
+        rule, example, fix = explanation(law)
+        blocks += [
+            f"## {name}",
+            markup.paragraph(typeset(rule, _no_link)),
+            f"Fails, for example, with:\n\n{_fenced(example)}",
+            markup.paragraph(f"What to do: {typeset(fix[:1].lower() + fix[1:], _no_link)}"),
+        ]
         blocks += (
             [f"Broken if one of these is broken: {', '.join(PREREQUISITES[name])}."]
             if PREREQUISITES[name]

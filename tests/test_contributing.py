@@ -29,9 +29,9 @@ def forget_registered_components():
 def test_a_component_of_the_page_keeps_every_law(lines, code, tmp_path):
     assert len(code.splitlines()) == int(lines)
     (tmp_path / "component.py").write_text(code)
-    results = check_file(str(tmp_path / "component.py"))
-    assert [result.sentence for result in results if result.verdict == "broken"] == []
-    assert sum(result.verdict == "ok" for result in results) > 15
+    [check] = check_file(str(tmp_path / "component.py"))
+    assert [result.sentence for result in check.results if result.verdict == "broken"] == []
+    assert sum(result.verdict == "ok" for result in check.results) > 15
 
 
 def test_the_mask_of_the_page_composes_with_the_stated_override(tmp_path):

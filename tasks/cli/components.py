@@ -84,6 +84,7 @@ def _print_all_kinds(registries: list[Any]) -> None:
 def _print_kind(registry: Any, names: list[str]) -> None:
     """Print docstring, other names and options of each of these components."""
     from xformer_kit.inspect import components
+    from xformer_kit.objective import OBJECTIVES, trained_stacks
 
     for i, name in enumerate(names):
         if i:
@@ -94,6 +95,8 @@ def _print_kind(registry: Any, names: list[str]) -> None:
             print_indented(styled(doc, ""))
         if synonyms := components.aliases(registry, name):
             print_indented(styled(f"also called {', '.join(synonyms)}"))
+        if registry is OBJECTIVES:
+            print_indented(styled(f"trains models of {trained_stacks(registry[name])}"))
         rows = components.option_rows(registry, name)
         if not rows:
             print_indented(styled("no options"))

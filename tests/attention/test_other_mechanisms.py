@@ -149,9 +149,9 @@ REFUSED = {
         " position=learned, alibi or none."
     ),
     "attn=mean position=learned model=encoder_decoder task=seq2seq": (
-        "attn: mean does not depend on the queries, so that across two stacks the norm before it"
-        " would have no gradient. Name another attention in model.decoder.cross, e.g. {name:"
-        " multi_head}."
+        "model.decoder.cross: mean does not depend on the queries, so that across two stacks the"
+        " norm before it would have no gradient. Name another attention in model.decoder.cross,"
+        " e.g. {name: multi_head}."
     ),
     "attn=dot attn.scale=0": "attn.scale: must be above 0; got 0. null is dim^-0.5.",
 }

@@ -277,8 +277,9 @@ def test_cross_attention_rejects_order_dependent_states():
     (said,) = set(messages(faults(tiny_config("encoder_decoder", attn="retention", **words))))
     assert (
         said
-        == "attn: attn 'retention' passes its state from token to token in their order, and tokens"
-        " of another stack have no place in it. Choose model.decoder.cross.name=multi_head."
+        == "model.decoder.cross: attn 'retention' passes its state from token to token in their"
+        " order, and tokens of another stack have no place in it. Choose"
+        " model.decoder.cross.name=multi_head."
     )
     assert not faults(
         tiny_config(
@@ -290,9 +291,8 @@ def test_cross_attention_rejects_order_dependent_states():
         messages(faults(tiny_config("encoder_decoder", attn="linear", decoder=some, **words)))
     )
     assert (
-        said
-        == "attn: attn 'linear' reads one sum over a source, of which mask 'sliding_window' hides"
-        " some. Choose model.decoder.cross.mask.name=full."
+        said == "model.decoder.cross: attn 'linear' reads one sum over a source, of which mask"
+        " 'sliding_window' hides some. Choose model.decoder.cross.mask.name=full."
     )
 
 

@@ -96,8 +96,8 @@ class Cubed(Score):
     try:
         config = compose([f"components=[{path}]", "attn.score.name=cubed", "attn.score.floor=0.5"])
         assert config["attn"]["score"] == {"name": "cubed", "floor": 0.5}
-        results = check_file(str(path))
-        assert {result.component for result in results} == {"attn.score cubed"}
-        assert [result.sentence for result in results if result.verdict == "broken"] == []
+        [check] = check_file(str(path))
+        assert check.component == "attn.score cubed"
+        assert [result.sentence for result in check.results if result.verdict == "broken"] == []
     finally:
         SCORES.forget(SCORES["cubed"].__module__)

@@ -85,7 +85,7 @@ FUTURE = (
     " predict. Use mask=causal or mask=sliding_window."
 )
 NO_ENCODER = (
-    "task: 'language_modeling' cannot train a model of encoder. Choose"
+    "task: 'language_modeling' cannot train a model of encoder, only of decoder. Choose"
     " task=masked_language_modeling or model=decoder."
 )
 TOGETHER = {

@@ -5,7 +5,9 @@ from refusals import refused
 
 from tests.messages import messages
 from xformer_kit import ConfigError, compose
+from xformer_kit.attention import ATTENTIONS, EIGHT_HEADS, HeadShape, MultiHead
 from xformer_kit.config import check
+from xformer_kit.registry import Fault
 
 BASE = ["logger=none", "model=encoder_decoder", "task=seq2seq", "model.dim=24", "attn.heads=4"]
 OPTIONS = (
@@ -105,4 +107,67 @@ def test_a_stack_that_is_null_is_left_out():
         fault
         == "model.encoder: must be a mapping of differences, {} where there are none; got null."
         " Leave the key out for no stack."
+    )
+
+
+# A component of one's own that all sublayers share: refused at the path of those that refuse it.
+
+
+class Own(MultiHead):
+    """Refuses the places of `refuses`."""
+
+    refuses = staticmethod(lambda context: False)
+
+    def __init__(self, dim, norm, kernel, *, shape: HeadShape = EIGHT_HEADS):
+        super().__init__(dim, norm, kernel, shape=shape)
+
+    @classmethod
+    def cannot(cls, options, context):
+        if cls.refuses(context):
+            yield Fault("", f"does not work in {context.stack}, {context.path}")
+
+
+@pytest.fixture
+def own():
+    ATTENTIONS.register("own")(Own)
+    yield Own
+    ATTENTIONS.forget(__name__)
+
+
+REFUSALS = {
+    "cross": (lambda one: one.cross, "model.decoder.cross: does not work in decoder, {}."),
+    "decoder": (
+        lambda one: one.stack == "decoder" and not one.cross,
+        "model.decoder.attn: does not work in decoder, {}.",
+    ),
+    "encoder": (
+        lambda one: one.stack == "encoder",
+        "model.encoder.attn: does not work in encoder, {}.",
+    ),
+}
+
+
+@pytest.mark.parametrize("place", REFUSALS)
+def test_a_refusal_is_at_the_path_of_the_sublayer_that_refuses(own, monkeypatch, place):
+    refuses, sentence = REFUSALS[place]
+    monkeypatch.setattr(own, "refuses", staticmethod(refuses))
+    path = {"cross": "model.decoder.cross"}.get(place, f"model.{place}")
+    assert refused([*BASE, "attn=own"]) == [sentence.format(path)]
+
+
+def test_a_refusal_of_all_sublayers_is_at_the_path_that_chose_the_component(own, monkeypatch):
+    monkeypatch.setattr(own, "cannot", classmethod(lambda *_: [Fault("", "never works")]))
+    assert refused([*BASE, "attn=own"]) == ["attn: never works."]
+
+
+def test_a_broken_law_of_a_cross_attention_is_at_its_path(own, monkeypatch):
+    monkeypatch.setattr(own, "breaks", {"cache": "keeps nothing"}, raising=False)
+    [sentence] = refused([*BASE, "model.decoder.cross.name=own"])
+    assert sentence.startswith("model.decoder.cross: 'own' breaks the law of cache")
+
+
+def test_a_task_says_which_stacks_it_trains():
+    [sentence] = refused(["logger=none", "model=encoder", "task=seq2seq"])
+    assert sentence.startswith(
+        "task: 'seq2seq' cannot train a model of encoder, only of encoder and decoder, or decoder."
     )

@@ -8,9 +8,9 @@ from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.laws.registry import SLOW
 
 COMPONENTS = {
-    "latent": {"attn": "test_latent"},
-    "first_values": {"attn": "test_first_values"},
-    "linear": {"attn": "test_linear", "position": "learned"},
+    "latent": {"attn": {"name": "test_latent", "heads": 6}},
+    "first_values": {"attn": {"name": "test_first_values", "heads": 6}},
+    "linear": {"attn": {"name": "test_linear", "heads": 6}, "position": "learned"},
     "t5": {"position": "test_t5"},
     "disentangled": {"position": "test_disentangled"},
     "residual": {"placement": "test_residual"},

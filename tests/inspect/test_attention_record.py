@@ -10,8 +10,8 @@ from xformer_kit.attention import ATTENTIONS, SCORES, Attention
 from xformer_kit.inspect import attention_weights
 from xformer_kit.kernel import KERNELS, Kernel
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.checking import COMPANIONS
 from xformer_kit.laws.tiny_composition import Composition, build_tiny_model
+from xformer_kit.laws.trials import COMPANIONS
 from xformer_kit.laws.variants import variants
 from xformer_kit.registry import ConfigError
 from xformer_kit.tensors.tokens import expand_heads

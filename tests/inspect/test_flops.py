@@ -11,7 +11,7 @@ from xformer_kit import build, compose
 from xformer_kit.inspect import flops
 from xformer_kit.kernel import cannot_train_on
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.checking import COMPANIONS, compositions
+from xformer_kit.laws.trials import COMPANIONS, trials
 from xformer_kit.model.build import build_model
 from xformer_kit.objective import OBJECTIVES, objective_of
 from xformer_kit.plan import KINDS
@@ -72,9 +72,8 @@ def test_every_component_costs_what_torch_counts(kind, name):
     but for a placement, which may look at those before.
     """
     layers = {} if kind == "placement" else {"layers": 1}
-    made = islice(
-        compositions(kind, name), 0, len(COMPANIONS), 3 if kind in ("position", "placement") else 1
-    )
+    step = 3 if kind in ("position", "placement") else 1
+    made = (trial.config for trial in trials(kind, name)[: len(COMPANIONS) : step])
     valid = (
         one for one in ({**c, "model": {**c["model"], **layers}} for c in made) if not faults(one)
     )

@@ -18,7 +18,7 @@ from xformer_kit.inspect.explain import explain
 from xformer_kit.kernel import KERNELS, SDPAOrFlex
 from xformer_kit.kernel.flex import FlexCall, _cached_block_mask
 from xformer_kit.laws import faults, tiny_config
-from xformer_kit.laws.checking import option_variants
+from xformer_kit.laws.trials import option_variants
 from xformer_kit.mask import MASKS, Causal
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.position import POSITIONS

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from xformer_kit.attention import MultiHead
+from xformer_kit.attention import ATTENTIONS, MultiHead
 from xformer_kit.ffn import MLP
 from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, LawBroken, faults, tiny_config
+from xformer_kit.laws.sizes import KV_HEADS
 from xformer_kit.mask import Mask
+from xformer_kit.plan import as_node
 from xformer_kit.position import Position
 from xformer_kit.tensors.cache import KeyValueCache
 
@@ -28,13 +30,22 @@ def registered(registry, component):
 def assert_caught(law, registry, component, match, composition):
     """Asserts that a composition with the component, called 'broken', breaks the law."""
     with registered(registry, component):
-        config = tiny_config(**composition)
+        config = tiny_config(**composition | _attention_with_sizes(composition))
         assert not faults(config)
         with pytest.raises(LawBroken, match=match) as caught:
             LAWS[law](config)
     assert f"the law '{law}' is broken: " in str(caught.value)
     assert "Seen with: " in str(caught.value)
     assert " model.dim=36 " in str(caught.value)
+
+
+def _attention_with_sizes(composition):
+    """The attention that is called 'broken' with the sizes of the package's attentions."""
+    node = as_node(composition.get("attn", "multi_head"))
+    if node["name"] != "broken":
+        return {}
+    options = ATTENTIONS.options("broken")
+    return {"attn": {key: size for key, size in KV_HEADS.items() if key in options} | dict(node)}
 
 
 def broken_component_test(arguments):

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from breaking import broken_component_test, laws_in
+from breaking import broken_component_test, laws_in, registered
 from torch import nn
+from torch.nn import functional as F
 
 from xformer_kit import config as config_module
-from xformer_kit.ffn import FFNS, MLP
+from xformer_kit.ffn import FFN, FFNS, MLP
 from xformer_kit.laws import LAWS, LawBroken, tiny_config
 from xformer_kit.laws import building as building_laws
 from xformer_kit.laws.building import sampled_comparisons
@@ -49,6 +50,45 @@ class NoBiasOnMeta(MLP):
         super().__init__(dim, bias=torch.get_default_device().type != "meta")
 
 
+class CountsItsModels(nn.Module):
+    """A buffer that depends on how many were built before; it prints as the same module."""
+
+    built = 0
+
+    def __init__(self, dim: int):
+        super().__init__()
+        CountsItsModels.built += 1
+        self.register_buffer("shift", torch.full((dim,), 1e-3 * self.built), persistent=False)
+
+    def forward(self, x):
+        return x + self.shift
+
+
+class Maps(FFN):
+    """Holds its matrices in a ParameterDict, which prints the types of its tensors."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        shapes = {"up": (7, dim), "down": (dim, 7)}
+        self.maps = nn.ParameterDict(
+            {name: nn.Parameter(torch.empty(shape)) for name, shape in shapes.items()}
+        )
+
+    def forward(self, x, tokens):
+        return F.linear(F.linear(x, self.maps["up"]).relu(), self.maps["down"]), {}
+
+
+class HalfGain(nn.Module):
+    """Its weight has the name and shape of that of norm=rms, but another start."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((dim,), 0.5))
+
+    def forward(self, x):
+        return x * self.weight
+
+
 ARGUMENTS = [
     (
         "residual multiplier",
@@ -65,7 +105,14 @@ ARGUMENTS = [
         {"norm": "broken"},
     ),
     ("rebuild", FFNS, Noisy, "something else", {"ffn": "broken"}),
-    ("rebuild", FFNS, NoBiasOnMeta, "meta device. has other parameters", {"ffn": "broken"}),
+    ("rebuild", FFNS, NoBiasOnMeta, r"meta device. has .*up.bias is missing", {"ffn": "broken"}),
+    (
+        "rebuild",
+        NORMS,
+        CountsItsModels,
+        r"placement.attn.norm.0.shift has other values",
+        {"norm": "broken"},
+    ),
 ]
 
 
@@ -74,6 +121,16 @@ test_a_broken_component_is_caught = broken_component_test(ARGUMENTS)
 
 def test_every_law_catches_a_broken_component():
     assert laws_in("building") == {law for law, *_ in ARGUMENTS} | {"tying"}  # see below
+
+
+def test_a_model_with_a_dict_of_parameters_is_rebuilt():
+    with registered(FFNS, Maps):
+        assert LAWS["rebuild"](tiny_config(ffn="broken")) is None
+
+
+def test_components_whose_parameters_have_the_same_name_may_start_differently():
+    with registered(NORMS, HalfGain):
+        assert LAWS["start"](tiny_config(norm="broken")) is None
 
 
 def test_a_tied_head_with_a_copy_of_the_embedding_is_caught(monkeypatch):

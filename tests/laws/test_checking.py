@@ -9,7 +9,7 @@ from tests.user_components import forget_user_components
 from xformer_kit import ConfigError, compose
 from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.kernel import KERNELS
-from xformer_kit.laws import LAWS, check_component, check_file, checking
+from xformer_kit.laws import LAWS, check_component, check_file, checking, trials
 from xformer_kit.norm import NORMS
 
 pytestmark = pytest.mark.extended
@@ -38,7 +38,7 @@ class DeclaresBrokenLaws(MeanOverPast):
 @pytest.mark.slow
 def test_a_component_is_exempt_from_a_law_that_it_declares_to_break():
     with registered(FFNS, DeclaresBrokenLaws):
-        results = {result.law: result for result in check_component("ffn", "broken")}
+        results = {result.law: result for result in check_component("ffn", "broken").results}
     assert {r.verdict for r in results.values()} == {"ok", "skipped", "broken"}
     sentence = (
         "ffn 'broken' breaks the law of documents (takes the mean over all that came before)."
@@ -54,7 +54,7 @@ class MisspeltLaw(MLP):
 
 def test_the_message_for_a_misspelt_law_suggests_the_nearest():
     with registered(FFNS, MisspeltLaw):
-        [result] = check_component("ffn", "broken")
+        [result] = check_component("ffn", "broken").results
     assert result.verdict == "broken"
     assert result.sentence.startswith(
         "no law is called 'paddding'. Did you mean 'padding'? Known: "
@@ -95,7 +95,7 @@ def check_norm(tmp_path: Path, body: str):
     file = tmp_path / "my_components.py"
     file.write_text(MINE.format(body=body))
     try:
-        results = check_file(str(file))
+        results = [result for check in check_file(str(file)) for result in check.results]
     finally:
         for name in [
             component.__module__
@@ -176,7 +176,7 @@ def test_a_fault_of_a_component_is_not_reported_for_another_component_of_the_fil
 ):
     laws = "start", "causality", "kernels"
     monkeypatch.setattr(checking, "LAWS", {law: LAWS[law] for law in laws})
-    monkeypatch.setattr(checking, "COMPANIONS", checking.COMPANIONS[:1])
+    monkeypatch.setattr(trials, "COMPANIONS", trials.COMPANIONS[:1])
     text = "\n".join(top for top, *_ in BASES.values())
     for component, (body, _) in WRONG.items():
         kind, name = component.split()
@@ -185,7 +185,7 @@ def test_a_fault_of_a_component_is_not_reported_for_another_component_of_the_fil
     file = tmp_path / "my_components.py"
     file.write_text(f"{text}\n{MINE.format(body='x * self.knob')}")
     try:
-        results = check_file(str(file))
+        results = [result for check in check_file(str(file)) for result in check.results]
     finally:
         for registry in (NORMS, FFNS, KERNELS):
             for component in [*registry.loaded.values()]:

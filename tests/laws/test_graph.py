@@ -1,5 +1,8 @@
 """Each law of xformer_kit/laws/graph.py is broken by a faulty component."""
 
+import inspect
+import re
+
 import pytest
 import torch
 from breaking import broken_component_test, laws_in, registered
@@ -41,6 +44,14 @@ class DetachesCompiled(MLP):
 
     def forward(self, x, tokens):
         return super().forward(x.detach() if torch.compiler.is_compiling() else x)
+
+
+class ShiftedCompiled(MLP):
+    """Adds a number if it is compiled, which changes the output, but the gradients little."""
+
+    def forward(self, x, tokens):
+        h, report = super().forward(x)
+        return h + 0.1 if torch.compiler.is_compiling() else h, report
 
 
 class ReadsValueInTables(Position):
@@ -113,25 +124,37 @@ class GrowingState(Placement):
         return norm(state[-1])
 
 
-FFN, ATTN = {"ffn": "broken"}, {"attn": "broken"}
+class UndeclaredGrowth(GrowingState):
+    """The same, but `streams` says that there is one."""
+
+    @classmethod
+    def streams(cls, options):
+        return 1
+
+
+def line_of(cls, code):
+    """A pattern of the line of a class that contains the code."""
+    lines, first = inspect.getsourcelines(cls)
+    [number] = [first + i for i, line in enumerate(lines) if code in line]
+    return rf"line {number} of test_graph\.py: .*{re.escape(code)}"
+
+
+FFN, ATTN, PLACEMENT = {"ffn": "broken"}, {"attn": "broken"}, {"placement": "broken"}
+THREE = "3 graphs for 1 kind of layers: compiled again because this is no longer so: "
+GAP = r"placement.* has another gradient: the gap is .* \d+ of \d+ gradients differ, from embed"
 ARGUMENTS = [
-    ("graph", FFNS, ReadsValue, "item", FFN),
-    ("graph", FFNS, BranchesOnValue, "branching", FFN),
-    ("graph", FFNS, Prints, "print", FFN),
-    ("graph", FFNS, DetachesCompiled, "has another gradient", FFN),
-    ("graph", POSITIONS, ReadsValueInTables, "item", {"position": "broken"}),
-    ("one graph", FFNS, IntOfLayer, "3 graphs for 1 kind of layers", FFN),
-    ("one graph", FFNS, FloatOfLayer, "3 graphs for 1 kind of layers", FFN),
-    ("one graph", FFNS, ShapeOfLayer, "3 graphs for 1 kind of layers", FFN),
-    ("one graph", ATTENTIONS, DepthOfContext, "3 graphs for 1 kind of layers", ATTN),
-    ("one graph", ATTENTIONS, StateNamedByLayer, "3 graphs for 1 kind of layers", ATTN),
-    (
-        "one graph",
-        PLACEMENTS,
-        GrowingState,
-        "3 graphs for 1 kind of layers",
-        {"placement": "broken"},
-    ),
+    ("graph", FFNS, ReadsValue, rf"item\(\).*, in {line_of(ReadsValue, 'item()')}", FFN),
+    ("graph", FFNS, BranchesOnValue, f"ing, in {line_of(BranchesOnValue, '>= 0')}", FFN),
+    ("graph", FFNS, Prints, f"builtin operator, in {line_of(Prints, 'print(')}", FFN),
+    ("graph", FFNS, DetachesCompiled, GAP, FFN),
+    ("graph", FFNS, ShiftedCompiled, "output of the forward pass is another one: the gap", FFN),
+    ("graph", POSITIONS, ReadsValueInTables, r"item\(\)", {"position": "broken"}),
+    ("one graph", FFNS, IntOfLayer, THREE + r".*'ffn'.*depth == 0.*test_graph\.py", FFN),
+    ("one graph", FFNS, FloatOfLayer, THREE, FFN),
+    ("one graph", FFNS, ShapeOfLayer, THREE + r"tensor .*'mine'.* expected 1, actual 2", FFN),
+    ("one graph", ATTENTIONS, DepthOfContext, THREE + ".*depth == 0", ATTN),
+    ("one graph", ATTENTIONS, StateNamedByLayer, THREE, ATTN),
+    ("one graph", PLACEMENTS, UndeclaredGrowth, rf"{THREE}len\(.*\) == 1", PLACEMENT),
 ]
 
 
@@ -142,7 +165,15 @@ def test_every_law_catches_a_broken_component():
     assert laws_in("graph") == {law for law, *_ in ARGUMENTS}
 
 
-class DeclaredGrowingState(GrowingState):
+def test_a_placement_with_a_growing_state_has_one_graph_for_each_layer():
+    with registered(PLACEMENTS, GrowingState):
+        assert LAWS["one graph"](tiny_config(**PLACEMENT)) == (
+            "3 graphs for 3 layers, since the placement adds streams to its state in each group of"
+            " sublayers, so that no two layers have inputs of one shape"
+        )
+
+
+class DeclaredGrowingState(UndeclaredGrowth):
     breaks = {"one graph": "its state grows"}
 
 
@@ -185,7 +216,7 @@ def test_kinds_of_layers_and_the_first_layer_with_cross_layer_state_may_have_own
 ):
     assert LAWS["one graph"](tiny_config(**changes)) is None
     with (
-        registered(PLACEMENTS, GrowingState),
+        registered(PLACEMENTS, UndeclaredGrowth),
         pytest.raises(AssertionError, match=f"for {kinds} kind"),
     ):
         LAWS["one graph"](tiny_config(**changes, placement="broken"))

@@ -36,7 +36,13 @@ class BiasOfHeadsIsShared(MultiHead):
 
 test_a_false_statement_breaks_the_law = broken_component_test(
     [
-        ("parameters", FFNS, WrongSize, r"up.weight has the shape \(19, 36\)", {"ffn": "broken"}),
+        (
+            "parameters",
+            FFNS,
+            WrongSize,
+            r"up.weight has the shape \(19, 36\)",
+            {"ffn": {"name": "broken", "width": 19}},
+        ),
         ("parameters", FFNS, WrongNumberOfAxes, r"not \('width',\)", {"ffn": "broken"}),
         ("parameters", ATTENTIONS, NotHeads, "q.weight has the shape", {"attn": "broken"}),
         ("parameters", FFNS, UpWrites, "up.weight states that it writes", {"ffn": "broken"}),

@@ -17,16 +17,18 @@ from xformer_kit.laws import (
     source,
     training,
 )
-from xformer_kit.laws.checking import Result, check_component, check_file
-from xformer_kit.laws.registry import LAWS
+from xformer_kit.laws.checking import Check, Result, check_component, check_file
+from xformer_kit.laws.registry import LAWS, explanation
 from xformer_kit.laws.tiny_composition import LawBroken, faults, overrides, tiny_config, tiny_node
 
 __all__ = [
     "LAWS",
+    "Check",
     "LawBroken",
     "Result",
     "check_component",
     "check_file",
+    "explanation",
     "faults",
     "overrides",
     "tiny_config",

@@ -34,6 +34,10 @@ class _OnlyMeta(MetaResults):
 def device(composition: Composition) -> None:
     """Forward, backward and cached generation run with parameters and inputs on the meta device,
     also of padded batches.
+
+    Fails: plain: aten.arange.default makes a tensor of (13,) on cpu.
+    Fix: Create tensors on the device of an input (device=x.device) or register them as buffers, and
+        read no value into Python (item(), tolist(), if tensor).
     """
     model, ids, source = _meta_inputs(composition)
     _run_on_meta(composition, "plain", lambda: _train_step(model, Tokens(ids=ids), source))
@@ -47,7 +51,12 @@ def device(composition: Composition) -> None:
 
 @law("device with documents", prerequisites=("device", "documents"))
 def device_with_documents(composition: Composition) -> None:
-    """The same for a batch of several documents in a row."""
+    """The same for a batch of several documents in a row.
+
+    Fails: packed: aten.arange.default makes a tensor of (2,) on cpu.
+    Fix: As for `device`: compute with `tokens.document` by comparison of tensors, not by a loop
+        over its values.
+    """
     model, ids, source = _meta_inputs(composition)
     packed = Tokens(ids=ids, document=torch.empty_like(ids))
     if source is not None:

@@ -5,21 +5,25 @@ layers makes a graph for each layer: compilation takes as many times longer, up 
 which torch does not compile.
 """
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from traceback import FrameSummary
 from typing import Any
 
 import torch
 from torch import Tensor, _dynamo, fx
-from torch._dynamo.utils import counters
+from torch._dynamo.utils import clear_compilation_metrics, counters, get_compilation_metrics
 
 from xformer_kit.laws.registry import law
-from xformer_kit.laws.tiny_composition import Composition, with_model_options
-from xformer_kit.model.compiling import compile_blocks
+from xformer_kit.laws.tiny_composition import Composition, NotApplicable, with_model_options
+from xformer_kit.model.compiling import compile_blocks, graph_kinds
 from xformer_kit.model.model import Model
 from xformer_kit.plan import stacks
 from xformer_kit.tensors.tokens import Tokens
 
+TORCH = str(Path(torch.__file__).parent)
 GRADIENT_TOLERANCE = 1e-4  # in fp32, of the largest gradient of a parameter, or of 1
 LAYERS_PER_KIND = 3  # the first two may share a graph that the third does not share
 # If a number has another value the second time, torch makes it a symbol of the graph, for all later
@@ -37,7 +41,13 @@ OPTIONS: dict[str, Any] = {
 @law("graph", slow=True)
 def graph(composition: Composition) -> None:
     """The forward pass of a training step compiles as one graph: no tensor value is read into
-    Python or decides a branch. Compiled, it has the same gradients.
+    Python or decides a branch. Compiled, it has the same output and the same gradients.
+
+    Fails: Data-dependent branching, in line 28 of my_components.py: return x if x.max() > 0 else
+        -x.
+    Fix: Use torch.where in place of a branch on values, keep values in tensors, and call only what
+        torch traces. For another gradient or output: look for torch.compiler.is_compiling(),
+        detach, and for operations in place.
     """
     composition = _with_layers(composition, 1)
     model = composition.trainable_model().float().train()
@@ -46,37 +56,101 @@ def graph(composition: Composition) -> None:
         # not `fullgraph`, with which torch traces a value that is read
         compiled = torch.compile(forward, backend=graphs.add)
         _run(composition, compiled)
-        for reason in counters["graph_break"]:
-            raise composition.broken(_shortened(reason))
+        for reason in [*counters["graph_break"]]:
+            raise composition.broken(_break(forward, reason))
         if graphs.count != 1:
             raise composition.broken(f"{graphs.count} graphs")
         if not _drops_attention_weights(composition):
             got, expected = {}, _gradients(model, forward)
             _run(composition, lambda: got.update(_gradients(model, compiled)))
-            for name, gradient in expected.items():
-                message = f"compiled, {name} has another gradient"
-                composition.assert_close(got[name], gradient, message, GRADIENT_TOLERANCE)
+            output = "compiled, the output of the forward pass is another one"
+            composition.assert_close(got.pop(""), expected.pop(""), output, GRADIENT_TOLERANCE)
+            _compare_gradients(composition, got, expected)
+
+
+def _compare_gradients(
+    composition: Composition, got: dict[str, Tensor], expected: dict[str, Tensor]
+) -> None:
+    """Raises LawBroken if gradients of the compiled model differ, with the largest gap."""
+    # NaN in both is no difference; the law `gradients` reports it.
+    gaps = {
+        name: (got[name] - value).where(~(got[name].isnan() & value.isnan()), 0).abs().max().item()
+        for name, value in expected.items()
+    }
+    bounds = {
+        name: GRADIENT_TOLERANCE * max(1.0, value.abs().max().item())
+        for name, value in expected.items()
+    }
+    wrong = [name for name, gap in gaps.items() if not gap <= bounds[name]]
+    if wrong:
+        worst = max(wrong, key=lambda name: gaps[name] / bounds[name])
+        raise composition.broken(
+            f"compiled, {worst} has another gradient: the gap is {gaps[worst]:.2e}, allowed is"
+            f" {bounds[worst]:.2e}. The output is the same; {len(wrong)} of {len(gaps)} gradients"
+            f" differ, from {wrong[0]} to {wrong[-1]}"
+        )
+
+
+def _break(forward: Callable[[], Any], reason: str) -> str:
+    """Returns the reason of a graph break, and the line of code that causes it."""
+    breaks = _dynamo.explain(forward)().break_reasons
+    stack = next((one.user_stack for one in breaks if one.reason == reason), None)
+    return _with_line(reason, stack)
+
+
+def _with_line(reason: str, stack: Iterable[FrameSummary] | None) -> str:
+    """Returns the first line of torch's reason, and the innermost line of code outside of torch."""
+    own = [frame for frame in stack or () if not frame.filename.startswith(TORCH)]
+    if not own:
+        return _shortened(reason)
+    line = f"in line {own[-1].lineno} of {Path(own[-1].filename).name}: {own[-1].line}"
+    return f"{_shortened(reason.strip().splitlines()[0])}, {line}"
 
 
 @law("one graph", prerequisites=("graph",), slow=True)
 def one_graph(composition: Composition) -> None:
     """All layers of a kind share one graph, if each block is compiled separately; with cross-layer
-    state, the first layer of a kind, which receives none, has a second graph.
+    state, the first layer of a kind, which receives none, has a second graph. If the state of the
+    placement grows from layer to layer (`streams` is a word), each layer has its own.
+
+    Fails: 3 graphs for 1 kind of layers: compiled again because this is no longer so:
+        self._modules['ffn'].depth == 0.
+    Fix: Hold a number that differs between layers in a tensor (register_buffer), give all layers of
+        a kind the same shapes, and name tensors of cross-layer state without the layer. A placement
+        whose state grows declares it by a word in `streams`.
     """
     composition = _with_layers(composition, LAYERS_PER_KIND)
     model = composition.trainable_model().float().train()
-    # Layers with and without a module of an extra are different kinds.
     stacks: list[Any] = [model.get_submodule(name) for name in model.names]
-    kinds = sum(stack.num_block_kinds for stack in stacks)
-    graphs_per_kind = 1 + _has_cross_layer_state(composition, model)
+    growing = [stack for stack in stacks if isinstance(stack.streams, str)]
+    kinds = sum(map(graph_kinds, stacks))
+    fixed = sum(graph_kinds(stack) for stack in stacks if stack not in growing)
+    allowed = kinds + fixed * _has_cross_layer_state(composition, model)
     with _compiling() as graphs:
         compile_blocks(model, backend=graphs.add, fullgraph=True)
         _run(composition, _forward(composition, model))
-    if graphs.count > kinds * graphs_per_kind:
-        raise composition.broken(
-            f"{graphs.count} graphs for {kinds} kind{'s' * (kinds > 1)} of layers: hold a number of"
-            " a layer in a tensor (register_buffer), and give all layers of a kind the same shapes"
+        reasons = [one.recompile_reason for one in get_compilation_metrics()]
+    if graphs.count > allowed:
+        count = f"{graphs.count} graphs for {kinds} kind{'s' * (kinds > 1)} of layers"
+        raise composition.broken(f"{count}: {_guard([*filter(None, reasons)][allowed - 1 :])}")
+    if growing:
+        raise NotApplicable(
+            f"{graphs.count} graphs for {sum(len(stack.layers) for stack in stacks)} layers, since"
+            f" the placement adds {growing[0].streams} to its state in each group of sublayers, so"
+            " that no two layers have inputs of one shape"
         )
+
+
+def _guard(reasons: list[str]) -> str:
+    """Returns the guard, with its line of code, because of which torch compiled the first graph too
+    many.
+    """
+    if not reasons:
+        return "torch gives no reason"
+    guard = reasons[0].partition(": ")[2]  # after the number of the graph
+    for end in ("(HINT", "Guard failed on", "User stack trace"):
+        guard = guard.partition(end)[0]
+    return f"compiled again because this is no longer so: {_shortened(guard).rstrip('.')}"
 
 
 class _GraphCounter:
@@ -93,11 +167,18 @@ class _GraphCounter:
 @contextmanager
 def _compiling() -> Iterator[_GraphCounter]:
     """Starts without compiled graphs, and restores torch's generator and options afterwards."""
+    log = logging.getLogger("torch._dynamo")
+    level = log.level
     with _dynamo.config.patch(OPTIONS), torch.random.fork_rng(devices=[]):
         _dynamo.reset()
         counters.clear()
-        yield _GraphCounter()
-        _dynamo.reset()
+        clear_compilation_metrics()
+        log.setLevel(logging.ERROR)  # torch also prints what the law reports
+        try:
+            yield _GraphCounter()
+        finally:
+            log.setLevel(level)
+            _dynamo.reset()
 
 
 def _run(composition: Composition, forward: Callable[[], Any]) -> None:
@@ -105,7 +186,8 @@ def _run(composition: Composition, forward: Callable[[], Any]) -> None:
     try:
         forward()
     except _dynamo.exc.TorchDynamoException as error:
-        raise composition.broken(_shortened(str(error))) from None
+        stack = getattr(error, "real_stack", None)
+        raise composition.broken(_with_line(str(error), stack)) from None
 
 
 def _shortened(reason: str) -> str:
@@ -125,13 +207,14 @@ def _drops_attention_weights(composition: Composition) -> bool:
 
 
 def _gradients(model: Model, forward: Callable[[], Tensor]) -> dict[str, Tensor]:
-    """Returns the gradients of the parameters, zeros for none, with the same random numbers at each
-    call.
+    """Returns the output by the name "", and the gradients of the parameters, zeros for none, with
+    the same random numbers at each call.
     """
     torch.manual_seed(0)
     model.zero_grad()
-    forward().square().sum().backward()
-    return {
+    output = forward()
+    output.square().sum().backward()
+    return {"": output.detach()} | {
         name: torch.zeros_like(p) if p.grad is None else p.grad
         for name, p in model.named_parameters()
     }

@@ -41,6 +41,10 @@ def mask(composition: Composition) -> None:
     """`band`, `sees_future` and `per_head` are true, and the pattern does not depend on the first
     slot unless the mask breaks the law `shift`. A mask is a value, is point-wise, runs under vmap,
     and combines like a set.
+
+    Fails: Mine() sees the future although its `sees_future` is false.
+    Fix: Declare `band`, `sees_future` and `per_head` as they are, and compute `allows` elementwise
+        from its arguments, as a frozen dataclass.
     """
     nodes = [context.options["mask"] for context in composition.attention_contexts]
     for node in {str(node): node for node in nodes}.values():

@@ -27,6 +27,10 @@ def parameters(composition: Composition) -> None:
     with its options; a parameter of an attention without an axis of heads is shared by all heads;
     and a matrix writes to the residual stream if one row of it changes only one channel of its
     sublayer's output, linearly. What the modules of a user do not state is skipped.
+
+    Fails: decoder.0.ffn.up.weight has the shape (19, 36), not ('dim', 'width') with {'dim': 36}.
+    Fix: State the axes of a weight as output, input, and `writes=True` for the last matrix of a
+        sublayer only.
     """
     model = composition.shared_model  # its parameters are changed and restored
     table = parameter_table(model)

@@ -1,7 +1,17 @@
-"""The registry of laws."""
+"""The registry of laws.
 
+The docstring of a law explains it to somebody whose component breaks it, in three parts:
+
+    What must hold.
+
+    Fails: a sentence of a broken law.
+    Fix: what to do.
+"""
+
+import inspect
 from collections.abc import Callable
 from functools import wraps
+from typing import Any, NamedTuple
 
 from xformer_kit.laws.tiny_composition import Composition, NotApplicable
 from xformer_kit.registry import Node
@@ -43,3 +53,19 @@ def law(
         return check_config
 
     return register
+
+
+class Explanation(NamedTuple):
+    """The parts of a law's docstring; "" for one that is missing."""
+
+    rule: str
+    example: str  # how a broken law reads
+    fix: str
+
+
+def explanation(law: Callable[..., Any]) -> Explanation:
+    """Returns what a law checks, how it fails, and what to do."""
+    text = " ".join(inspect.cleandoc(law.__doc__ or "").split())
+    rule, _, rest = text.partition(" Fails: ")
+    example, _, fix = rest.partition(" Fix: ")
+    return Explanation(rule, example, fix)

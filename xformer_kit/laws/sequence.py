@@ -47,7 +47,13 @@ def changed(ids: Tensor, slots: int | slice) -> Tensor:
 
 @law("causality")
 def causality(composition: Composition) -> None:
-    """Later tokens do not influence earlier outputs, by perturbation and by gradient."""
+    """Later tokens do not influence earlier outputs, by perturbation and by gradient.
+
+    Fails: token 6 changes what comes before it: the gap is 2.14e-01, allowed is 1.00e-09.
+    Fix: Compute nothing over the sequence (mean(1), flip, a convolution with padding on both sides)
+        that reads later tokens; use cumulative sums, padding on the left, and `context.mask`. Else
+        declare `breaks`.
+    """
     composition.require_causal()
     model, ids = composition.shared_model, composition.ids
     with torch.no_grad():
@@ -72,6 +78,10 @@ def documents(composition: Composition) -> None:
     """Documents in one row do not influence each other, and each equals the document in a row of
     its own, also if its number returns after another one; the same for the documents of a source,
     of which a document attends to that with its number.
+
+    Fails: the first document changes others: the gap is 7.45e-02, allowed is 1.00e-09.
+    Fix: Treat tokens of another `tokens.document` as if they did not exist, such as
+        `previous_places` does; attentions that call their kernel get it from the mask.
     """
     model, ids = composition.shared_model, composition.ids
     document, source = packed(LENGTH, CUT, LAST_CUT), composition.source
@@ -135,6 +145,11 @@ def padded(ids: Tensor, place: str, rows: tuple[int, ...] = ROWS) -> tuple[Tenso
 def padding(composition: Composition) -> None:
     """A padded batch equals its unpadded rows, whether the padding is on the left, on the right or
     between tokens.
+
+    Fails: a row of 7 tokens, padded to 13, left, differs from the row without padding: the gap is
+        1.02e-01, allowed is 1.00e-09.
+    Fix: Count only tokens whose `tokens.real` is true in sums over a sequence, and take places from
+        `tokens.position`, not from indices.
     """
     model = composition.shared_model
     unpadded = [
@@ -190,7 +205,11 @@ def documents_with_padding(composition: Composition) -> None:
 @law("batch")
 @torch.no_grad()
 def batch(composition: Composition) -> None:
-    """Permuting a batch permutes the output, and a row does not depend on other rows."""
+    """Permuting a batch permutes the output, and a row does not depend on other rows.
+
+    Fails: a single row differs from the row in a batch: the gap is 5.30e-02, allowed is 1.00e-09.
+    Fix: Compute nothing over the first axis, such as the statistics of a batch.
+    """
     order = torch.tensor([2, 0, 1])
     source = None if composition.source is None else Tokens(ids=composition.source)
 
@@ -210,7 +229,12 @@ def batch(composition: Composition) -> None:
 @law("shift")
 @torch.no_grad()
 def shift(composition: Composition) -> None:
-    """A shift of all positions does not change the output, also of a source."""
+    """A shift of all positions does not change the output, also of a source.
+
+    Fails: a shift by 16 matters: the gap is 2.26e-01, allowed is 1.00e-04.
+    Fix: Use differences of positions, or declare `breaks` for `shift` if the component has places
+        of its own.
+    """
     if not composition.attention_contexts:
         raise NotApplicable("there is no attention")
 
@@ -229,7 +253,12 @@ def shift(composition: Composition) -> None:
 @law("symmetry")
 @torch.no_grad()
 def symmetry(composition: Composition) -> None:
-    """Without position and with a full mask, the model commutes with permutations of the tokens."""
+    """Without position and with a full mask, the model commutes with permutations of the tokens.
+
+    Fails: permuting the tokens does more than permute the output: the gap is 1.33e-01, allowed is
+        1.00e-09.
+    Fix: Read no order of tokens unless a mask or a position gives it, or declare `breaks`.
+    """
     composition.require_no_order(composition.stacks[-1])
     order = torch.randperm(LENGTH, generator=torch.Generator().manual_seed(3))
     model, ids = composition.shared_model, composition.ids
@@ -244,6 +273,10 @@ def symmetry(composition: Composition) -> None:
 def nothing(composition: Composition) -> None:
     """The output of a query without visible keys is zero, not NaN: if all keys are masked, no token
     influences another, unless an extra mixes tokens, and gradients are finite.
+
+    Fails: a row with nothing to see is 3.10e-01, not zero.
+    Fix: Return zeros for a query that sees no key: mask with minus infinity before the softmax, and
+        replace the rows without a key.
     """
     if not composition.self_attentions:
         raise NotApplicable("no attention")

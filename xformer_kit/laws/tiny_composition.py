@@ -17,6 +17,7 @@ from xformer_kit.config import check, compose
 from xformer_kit.config.faults.machine import kernel_device_faults
 from xformer_kit.config.line.overrides import value_text
 from xformer_kit.extra import EXTRAS
+from xformer_kit.laws.sizes import sizes
 from xformer_kit.model.build import build_model
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.initial_weights import generator
@@ -29,22 +30,6 @@ from xformer_kit.tensors.tokens import Tokens
 VOCAB, BATCH, LENGTH, DIM, LAYERS, MAX_LEN = 37, 3, 13, 36, 2, 29
 WEIGHT_SCALES = {1: 1.0, 2: 4.0, 3: 0.25}  # seed of the weights -> factor of matrices
 SOURCE, SOURCE_VOCAB = 11, 41  # tokens of a source; its vocabulary, if its embeddings are its own
-# Option name -> value in a tiny composition.
-SIZES: dict[str, Any] = {
-    "heads": 6,
-    "kv_heads": 3,
-    "head_dim": 10,
-    "width": 19,
-    "window": 5,
-    "chunk": 4,
-    "stride": 4,
-    "summary": 1,
-    "block": 2,
-    "count": 2,
-    "experts": 5,
-    "rank": 4,
-    "landmarks": 3,
-}
 T = TypeVar("T")
 
 
@@ -78,17 +63,18 @@ def tiny_config(model: str = "decoder", **changes: Any) -> dict[str, Any]:
     for stack in ("encoder", "decoder"):  # merged with the choice of stacks, as on a command line
         if stack in changes:
             changes[stack] = {**config["model"].get(stack, {}), **changes[stack]}
-    sizes = {"dim": DIM, "layers": LAYERS, "vocab_multiple": 8, "max_len": MAX_LEN}
-    config["model"] = config["model"] | sizes | changes
+    tiny = {"dim": DIM, "layers": LAYERS, "vocab_multiple": 8, "max_len": MAX_LEN}
+    config["model"] = config["model"] | tiny | changes
     return to_plain(config)
 
 
 def tiny_node(kind: str, node: Node | str) -> dict[str, Any]:
-    """Returns the complete node of a component, with tiny sizes for options it does not set."""
-    node, registry = as_node(node), KINDS[kind]
-    options = registry.options(node["name"])
-    sizes = {key: value for key, value in SIZES.items() if key in options}
-    return registry.defaults(node["name"]) | sizes | dict(node)
+    """Returns the complete node of a component, with tiny sizes for options it does not set, if it
+    is one of the package.
+    """
+    node = as_node(node)
+    name = node["name"]
+    return KINDS[kind].defaults(name) | sizes(kind, name) | dict(node)
 
 
 def faults(config: Node) -> list[Fault]:

@@ -47,6 +47,13 @@ def blank_ids(rows: int, length: int, device: Any = None) -> Tensor:
     return torch.zeros(rows, length, dtype=torch.int64, device=device)
 
 
+def trained_stacks(objective: "type[Objective]") -> str:
+    """Returns the stacks of the models that an objective can train: encoder and decoder, or
+    decoder.
+    """
+    return ", or ".join(" and ".join(stacks) for stacks in objective.needs)
+
+
 class Objective:
     """Base of the objectives. `loss` has no default.
 

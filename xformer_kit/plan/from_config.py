@@ -139,6 +139,7 @@ def _sublayer_context(context: Context, sub: SublayerNodes, block: BlockPlan) ->
     nodes = dict(block.nodes) | own
     attn, norm = ATTENTIONS.with_inner(nodes["attn"]), NORMS[nodes["norm"]["name"]]
     return context.changed(
+        path=f"{context.path}.cross" if sub.cross else context.path,
         names={kind: node["name"] for kind, node in nodes.items()},
         options=nodes,
         attn=ATTENTIONS[attn["name"]].traits(attn, context.dim),

@@ -19,7 +19,8 @@ class Context:
     `outer`.
     """
 
-    # config path of the block, e.g. "model.decoder.variants.local"; for `check` of the component
+    # config path of the block, e.g. "model.decoder.variants.local", or of its cross attention,
+    # "model.decoder.cross"; for `check` of the component
     path: str = ""
     stack: str = "decoder"
     dim: int = 0  # channels of the residual stream

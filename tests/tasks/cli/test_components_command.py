@@ -1,6 +1,7 @@
 """xformer --help, components and check, also with components of a user's file."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -34,6 +35,12 @@ def mine(tmp_path):
     path.write_text(MINE)
     yield str(path)
     forget_user_components()
+
+
+@pytest.fixture
+def own_file(tmp_path):
+    yield tmp_path / "my_components.py"
+    forget_user_components((*GROUPS.values(), *MAPPING_GROUPS.values()))
 
 
 @pytest.fixture
@@ -156,6 +163,65 @@ def test_check_of_a_component_that_cannot_be_registered_is_an_error_of_the_file(
     code, out, _ = output(capsys, "check", str(file))
     assert code == 2
     assert "option knob has no type" in out
+
+
+def test_check_without_a_law_that_was_checked_is_no_success(capsys, own_file, wide):
+    own_file.write_text(
+        '''
+from lightning.pytorch import Callback
+
+from xformer_kit.config.options.callbacks import CALLBACKS
+
+
+@CALLBACKS.register("mine")
+class Mine(Callback):
+    """Nothing."""
+'''
+    )
+    code, out, _ = output(capsys, "check", str(own_file))
+    assert code == 1
+    assert out.endswith("No law was checked for callbacks mine: nothing is known of it.\n")
+
+
+@pytest.fixture
+def few_laws(monkeypatch):
+    """Only one law is checked, which is skipped without a source."""
+    from xformer_kit.laws import LAWS, checking
+
+    monkeypatch.setattr(checking, "LAWS", {"source": LAWS["source"]})
+
+
+ONLY_DECODER = (
+    MINE
+    + """
+    @classmethod
+    def cannot(cls, options, context):
+        from xformer_kit.registry import Fault
+
+        if context.has_source:
+            yield Fault("", "has no source")
+"""
+)
+
+
+def test_check_lists_the_compositions_and_says_if_all_laws_were_skipped(
+    capsys, own_file, wide, few_laws
+):
+    own_file.write_text(ONLY_DECODER)
+    code, out, _ = output(capsys, "check", str(own_file))
+    assert code == 1
+    assert out.startswith("attn mine\nIn models of model.dim=")
+    assert re.search(r"\n *1  tried    \S.*\battn=mine", out)
+    assert re.search(r"\n *7  refused  model=encoder_decoder [^@]*: has no source\.", out)
+    assert "source  skipped  no source." in out
+    assert out.endswith("No law was checked for attn mine: nothing is known of it.\n")
+    code, out, _ = output(capsys, "check", str(own_file), "--details")
+    assert re.search(r"\n *1  tried    model\.dim=\d+ model\.layers=2 ", out)
+    code, out, _ = output(capsys, "check", str(own_file), "--json")
+    [check] = json.loads(out)
+    assert check["component"] == "attn mine"
+    assert [bool(one["refused"]) for one in check["compositions"]] == [False] * 6 + [True]
+    assert check["laws"] == [{"law": "source", "verdict": "skipped", "sentence": "no source."}]
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ def test_a_decoder_with_a_source_has_another_attention_to_it():
 test_refused_configs = refusals(
     {
         "model=encoder_decoder task=seq2seq attn=exclusive": (
-            "attn: 'exclusive' takes the direction of a token's own value away, and a token that"
-            " attends to another stack has no value there. Set"
+            "model.decoder.cross: 'exclusive' takes the direction of a token's own value away, and"
+            " a token that attends to another stack has no value there. Set"
             " model.decoder.cross.name=multi_head."
         ),
         "attn=exclusive placement=output": (

@@ -109,7 +109,7 @@ ITS = f"{EXTRA}: its layers run on some of the tokens, and"
 test_refused = refusals(
     {
         f"{EXTRA}.every=5": f"{EXTRA}.every: must be at most the layers; got 5 and 4. Try 4.",
-        f"{EXTRA}.capacity=0": f"{EXTRA}.capacity: must be above 0; got 0.0.",
+        f"{EXTRA}.capacity=0": f"{EXTRA}.capacity: must be above 0; got 0.",
         f"{EXTRA}={{}} mask=sliding_window": (
             f"{ITS} mask 'sliding_window' measures distances among all of them. Use mask=causal or"
             " full."

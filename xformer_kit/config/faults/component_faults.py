@@ -10,6 +10,7 @@ from xformer_kit.placement import PLACEMENTS
 from xformer_kit.plan import (
     KINDS,
     OUTPUT_LAWS,
+    WITH_SUBLAYER,
     BlockPlan,
     ModelPlan,
     Node,
@@ -74,6 +75,33 @@ def path_of(block: BlockPlan, sub: SublayerPlan, kind: str) -> str:
     return layout_path(block, sub) + ("" if kind == sub.kind else f".{kind}")
 
 
+def scopes(at: ComponentAt, block: BlockPlan, sub: SublayerPlan) -> tuple[str, str, str]:
+    """Returns the config paths that set a component of all sublayers, of those of the stack, and of
+    those of the block; with cross attentions apart.
+    """
+    place = at.kind
+    if sub.cross and (at.kind == sub.kind or at.kind in WITH_SUBLAYER[sub.kind]):
+        place = "cross" if at.kind == sub.kind else f"cross.{at.kind}"
+    return at.kind, f"model.{at.stack}.{place}", f"{block.path}.{place}"
+
+
+def refused_by_all(model: ModelPlan, refused: Refusals) -> dict[str, set[Fault]]:
+    """Returns {path of `scopes`: the faults that all sublayers have for which a component that the
+    whole model shares would be set there}; cross attentions, whose mask and position are others,
+    do not count as sublayers of the whole model.
+    """
+    found: dict[str, set[Fault]] = {}
+    for stack in model.stacks:
+        for block in {block.variant: block for block in stack.blocks}.values():
+            for sub in block.sublayers:
+                for kind in _kinds(sub):
+                    at = ComponentAt(stack.name, block.variant, sub.name, kind)
+                    if path_of(block, sub, kind) == kind:
+                        for path in scopes(at, block, sub)[sub.cross :]:
+                            found[path] = found.get(path, {*refused[at]}) & {*refused[at]}
+    return found
+
+
 def block_faults(
     config: Node,
     model: ModelPlan,
@@ -82,9 +110,11 @@ def block_faults(
     task: bool,
     refused: Refusals,
 ) -> Faults:
-    """Yields the faults of a block's components that cannot be composed; refused: the block's
-    `refusals`.
+    """Yields the faults of a block's components that cannot be composed; refused: the `refusals` of
+    all blocks. In a model of two stacks, a fault that only some of the sublayers have which share a
+    component is at the path of these sublayers.
     """
+    by_all = refused_by_all(model, refused) if len(model.stacks) > 1 else {}
     yield from _placement_faults(stack.base, block)
     for group in block.groups:
         if any(sub.norm != group[0].norm for sub in group):
@@ -100,7 +130,12 @@ def block_faults(
         for kind in _kinds(sub):
             at = ComponentAt(stack.name, block.variant, sub.name, kind)
             faults = [fault for fault in refused[at] if not fault.unused]
-            yield from (fault.at(path_of(block, sub, kind)) for fault in faults)
+            for fault in faults:
+                path = path_of(block, sub, kind)
+                if path == kind and by_all:
+                    wide = scopes(at, block, sub)
+                    path = next((one for one in wide if fault in by_all.get(one, ())), wide[-1])
+                yield fault.at(path)
             valid += [] if faults else [kind]
         if task:
             yield from _task_faults(config, block, sub, valid, stack is model.output)
@@ -242,7 +277,7 @@ def _task_faults(
     """
     node = as_node(config["task"])
     if sub.kind == "attn":
-        path = provenance_of("mask", block)
+        path = path_of(block, sub, "mask")
         yield from (fault.at(path) for fault in OBJECTIVES.cannot(node, sub.context))
     needed = OBJECTIVES[node["name"]].laws
     laws = [law for law in needed if output or law not in OUTPUT_LAWS]
@@ -263,7 +298,7 @@ def _law_faults(
                 reported.add(broken[law][1:3])
                 option = broken[law].option
                 yield Fault(
-                    provenance_of(kind, block),
+                    path_of(block, sub, kind),
                     f"'{sub.context.names[kind]}' breaks the law of {law} ({broken[law]}), which"
                     f" {needed_by} needs",
                     fix=f"Choose another {kind}{option and '.' + option}.",

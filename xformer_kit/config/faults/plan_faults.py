@@ -19,16 +19,17 @@ def plan_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
     if mixed:
         yield from mixed
         return
+    used = {stack.name: {block.variant for block in stack.blocks} for stack in model.stacks}
     refused: dict[ComponentAt, list[Fault]] = {}
+    for stack in model.stacks:
+        for variant in used[stack.name]:
+            refused |= refusals(stack, stack.variants[variant])
     for stack in model.stacks:
         yield from _stack_faults(config, model, stack)
         yield from earlier_keys_faults(stack)
-        used = {block.variant for block in stack.blocks}
         for block in stack.variants.values():
-            if block.variant in used:
-                of_block = refusals(stack, block)
-                yield from block_faults(config, model, stack, block, task, of_block)
-                refused |= of_block
+            if block.variant in used[stack.name]:
+                yield from block_faults(config, model, stack, block, task, refused)
             else:
                 yield from embedding_faults(block)
     yield from extra_faults(config, model, task)

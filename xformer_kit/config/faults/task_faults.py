@@ -10,7 +10,7 @@ from xformer_kit.extra import EXTRAS
 from xformer_kit.files.user_errors import user_errors
 from xformer_kit.metrics import METRICS
 from xformer_kit.metrics.registered import inputs_of
-from xformer_kit.objective import OBJECTIVES
+from xformer_kit.objective import OBJECTIVES, trained_stacks
 from xformer_kit.plan import STACKS, as_node
 from xformer_kit.registry import Fault, Faults, Node, alternatives
 
@@ -54,7 +54,8 @@ def task_faults(config: Node) -> Faults:
         fixes = [*tasks, *models] if task == DEFAULT_TASK else [*models, *tasks]
         yield Fault(
             "task",
-            f"'{task}' cannot train a model of {' and '.join(stacks)}",
+            f"'{task}' cannot train a model of {' and '.join(stacks)}, only of"
+            f" {trained_stacks(objective)}",
             fix=f"Choose {alternatives(fixes)}.",
         )
     yield from form_faults(task, objective.reads, data)

@@ -69,7 +69,7 @@ class Exclusive(MultiHead):
                 "",
                 "'exclusive' takes the direction of a token's own value away, and a token"
                 " that attends to another stack has no value there",
-                fix=f"Set {context.path}.cross.name=multi_head.",
+                fix=f"Set {context.path}.name=multi_head.",
             )
             return
         if (placement := context.names["placement"]) in NORMED:

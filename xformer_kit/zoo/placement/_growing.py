@@ -2,22 +2,15 @@
 
 from xformer_kit.placement import Placement
 
-BREAKS = {
-    "one graph": (
-        "a layer reads all streams so far, one more with each group of sublayers; one number of"
-        " them for all layers would be a copy of them all in each"
-    )
-}
-
 
 class GrowingPlacement(Placement):
     """Base of placements whose state grows: the stream x, then v_0, v_1, ..., where v_0 is the
     input of the stack.
 
-    stream_content: a word for what the v are.
+    stream_content: a word for what the v are. Each layer is compiled to a graph of its own: one
+        number of them for all layers would be a copy of them all in each.
     """
 
-    breaks = BREAKS
     stream_content: str
 
     @classmethod

@@ -33,6 +33,8 @@ class AttentionResiduals(GrowingPlacement):
     starts at 0, where all outputs have equal weights. The stack's output is such a mixture too. The
     keys' norm has no weight, which w makes redundant. In x-transformers the query is computed from
     the newest stream, and attention to earlier streams is added to the usual sum.
+
+    The state grows with each group, so that each layer is compiled to a graph of its own.
     """
 
     variants = [{"shared": False}]

@@ -18,6 +18,8 @@ class DenseFormer(GrowingPlacement):
     v_0 is the input of the stack; i = 0, ..., k. a starts at 1 for the newest and at 0 for the
     others, which equals placement=pre. Here each group of sublayers computes an average, in the
     paper each block. Layers that share a block share its numbers, counted from the newest.
+
+    The state grows with each group, so that each layer is compiled to a graph of its own.
     """
 
     stream_content = "averages"

@@ -5,7 +5,6 @@ from torch import Tensor, nn
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, State, SublayerNorms
 from xformer_kit.tensors import hidden
 from xformer_kit.zoo.placement._blend import blend
-from xformer_kit.zoo.placement._growing import BREAKS
 
 
 @PLACEMENTS.register(
@@ -19,9 +18,9 @@ class LIMe(Placement):
     the whole input of a sublayer is mixed, as in x-transformers; in the paper the keys and values
     of each head are, with weights that are the same for all tokens. Layers that share a block share
     its weights, counted from the newest.
-    """
 
-    breaks = BREAKS
+    The state grows with each group, so that each layer is compiled to a graph of its own.
+    """
 
     parameter_info = {"route": hidden("streams", "dim")}
 
