@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention import Attention
 from xformer_kit.extra import Extra, ExtraInput
+from xformer_kit.model.replaced import check_sublayer, returned_tensor
 from xformer_kit.placement import Placement, State, Sublayer, SublayerGroup
 from xformer_kit.tensors.cache import Cache
 from xformer_kit.tensors.report import Report, add
@@ -78,6 +79,13 @@ class Block(nn.Module):
         self.extras = dict(extras)
         self.variant = variant
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises ConfigError for a module that cannot be called as the sublayer it replaces."""
+        is_sublayer = name in self.__dict__.get("multipliers", ())
+        if is_sublayer and (value is None or isinstance(value, nn.Module)):
+            check_sublayer(name, value, name in self.attention_names)
+        super().__setattr__(name, value)
+
     def forward(self, state: State, layer: BlockInput) -> tuple[State, Report, CrossLayerState]:
         """Returns the tensors of the residual stream after the block, the reports of its sublayers
         (`loss` summed, the rest by name), and the cross-layer state with what its attentions added.
@@ -140,7 +148,10 @@ class SublayerCall(Sublayer):
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """Applies the feed-forward network."""
-        output, report = getattr(self.block, self.name)(x, self.layer.tokens)
+        result = getattr(self.block, self.name)(x, self.layer.tokens)
+        if isinstance(result, Tensor):  # of a module that replaces it
+            raise returned_tensor(self.name)
+        output, report = result
         add(self.report, report, self.name)
         return output
 
