@@ -1,4 +1,4 @@
-"""Layers of a stack are a sequence; a layer or a sublayer can be replaced, or the reason is said."""
+"""A stack is a sequence of layers; a layer or a sublayer is replaced, or refused with a reason."""
 
 import copy
 

@@ -275,9 +275,9 @@ class Model(nn.Module):
         tokens are appended, with positions that continue. A call that raises leaves it unchanged.
 
         Each field is (b, t). Raises IndexError for an id outside the vocabulary, and ConfigError
-        for arguments that do not fit the model's stacks, have no effect or are unknown, ids that are not
-        integers (b, t), fields of another shape or type, and positions or token types outside of
-        their tables. On a GPU values are not read: torch raises its own error for such rows.
+        for arguments that are unknown, do not fit the model's stacks or have no effect, ids that
+        are not integers (b, t), fields of another shape or type, and positions or token types
+        outside of their tables. On a GPU values are not read: torch raises its own error for such rows.
         """
         refuse_arguments(self.forward, other)
         if no_ids := inputs_embeds is not None and ids is None and target is None:
@@ -297,8 +297,8 @@ class Model(nn.Module):
             check_vocabulary(name, ids, self.vocab_size)
         numbers = (None if n is None else n.long() for n in (position, document, segment))
         tokens = Tokens(ids, None, *numbers, prefix, real)  # type: ignore[call-arg]
-        source = self._source(source, source_real, len(ids))
-        return self.head(self.hidden(tokens, cache, source, inputs_embeds=inputs_embeds)[0])
+        read = self._source(source, source_real, len(ids))
+        return self.head(self.hidden(tokens, cache, read, inputs_embeds=inputs_embeds)[0])
 
     def _tokens(self, tokens: Tokens | Tensor | None, embeds: Tensor | None) -> Tokens:
         """Returns the tokens of `hidden`."""

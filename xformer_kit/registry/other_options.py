@@ -95,8 +95,10 @@ def other_argument(call: str, name: str, value: Any) -> Fault | None:
     `generate`; None for a name that is none.
     """
     answer = OTHER_ARGUMENTS[call].get(name)
+    if answer is None:
+        return None
     if isinstance(answer, str):
         is_plain = isinstance(value, (bool, int, float, str))
         fix = f"Give {answer}={format_value(value)}." if is_plain else f"Give it as {answer}."
         return Fault(name, f"is called {answer} here", fix=fix)
-    return answer and Fault(name, answer[0], fix=answer[1].format(name=name))
+    return Fault(name, answer[0], fix=answer[1].format(name=name))
