@@ -19,7 +19,7 @@ LAYERS: list[set[str]] = [
     {"config/line"},
     {"config"},
     {"checkpoint", "inspect", "study"},
-    {"api", "study/report"},
+    {"api", "study/report", "with_loss"},
     {"__init__"},
     {"__main__", "laws"},
     {"tasks"},  # the types in tasks/__init__.py

@@ -277,7 +277,8 @@ class Model(nn.Module):
         Each field is (b, t). Raises IndexError for an id outside the vocabulary, and ConfigError
         for arguments that are unknown, do not fit the model's stacks or have no effect, ids that
         are not integers (b, t), fields of another shape or type, and positions or token types
-        outside of their tables. On a GPU values are not read: torch raises its own error for such rows.
+        outside of their tables. On a GPU values are not read: torch raises its own error for such
+        rows.
         """
         refuse_arguments(self.forward, other)
         if no_ids := inputs_embeds is not None and ids is None and target is None:
