@@ -5,7 +5,7 @@ KINDS = ("attention", "mask", "position", "norm", "placement", "ffn")
 # DIVIDED counts without its subfolders, which have places of their own.
 DIVIDED = {"config", "data", "study"}
 LAYERS: list[set[str]] = [
-    {"launcher", "text"},
+    {"launcher", "text", "typed"},
     {"registry"},
     {"files", "metrics", "tensors"},
     {"mask", "position", "norm", "placement", "ffn", "extra", "kernel"},

@@ -1,7 +1,7 @@
 """Composition: from the overrides of a line to its checked config, as plain data."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
@@ -37,6 +37,9 @@ from xformer_kit.config.saved.init_from_source import source_faults
 from xformer_kit.registry import ConfigError, Fault, config_error
 from xformer_kit.text.command_lines import program
 
+if TYPE_CHECKING:
+    from xformer_kit.typed import Config
+
 
 class Composed(NamedTuple):
     """The composed and checked config of a run."""
@@ -47,7 +50,7 @@ class Composed(NamedTuple):
 
 
 def compose(
-    overrides: Iterable[str] | Mapping[str, Any] = (),
+    overrides: "Iterable[str] | Config | Mapping[str, Any]" = (),
     config_dir: str | None = None,
     data: bool = True,
     once: bool = False,
