@@ -374,13 +374,15 @@ class Model(nn.Module):
         """The numbers of a report that are logged, by name."""
         return figures(self, report)
 
-    def generate(self, ids: Tensor | None = None, **options: Any) -> Tensor:
+    def generate(
+        self, ids: Tensor | None = None, max_new_tokens: int = 64, **options: Any
+    ) -> Tensor:
         """Prompts (b, t) and their continuations (b, t + max_new_tokens); see
         `xformer_kit.generate.generate`.
         """
         from xformer_kit.generate import generate
 
-        return generate(self, ids, **options)
+        return generate(self, ids, max_new_tokens, **options)
 
 
 def _restored(x: Tensor, order: Tensor) -> Tensor:
