@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 
 from tests.python_configs import BERT, GEMMA3, GPT2, MACARON, MODELS
 from xformer_kit import ConfigError, build, compose
+from xformer_kit.config import preflight
 
 LINES = (
     (
@@ -27,6 +28,8 @@ LINES = (
     ),
     (MACARON, "model.decoder.layout=[{ffn:{multiplier:0.5}},attn,{ffn:{multiplier:0.5}}]"),
     ({"attn": {"gate": {"name": "head", "of": "both"}}}, "attn.gate=head attn.gate.of=both"),
+    ({"model": {"dim": 64, "name": "encoder"}}, "model=encoder model.dim=64"),
+    ({"trainer": {"name": "ddp", "devices": 2}}, "trainer=ddp trainer.devices=2"),
     ({"attn.heads": 4, "extra": {"token_shift": {}}}, "attn.heads=4 extra.token_shift={}"),
 )
 
@@ -47,6 +50,13 @@ def test_a_model_is_the_same_as_a_mapping_a_dictconfig_and_a_composed_config(mod
     assert compose(OmegaConf.create(MODELS[model])) == config
     assert compose(config) == config
     assert compose(OmegaConf.create(config)) == config
+
+
+def test_a_complete_config_keeps_its_stacks():
+    """The defaults of the task have another one."""
+    words = ["model=decoder", "task=classification", "task.classes=[a,b]", "data=tsv"]
+    config = compose([*words, "data.path=some.tsv"], data=False)
+    assert compose(config, data=False) == config
 
 
 FAULTS = (
@@ -107,6 +117,11 @@ def test_a_model_without_a_task_has_one_that_trains_its_stacks():
     assert sizes["dim"] == compose({})["model"]["dim"]  # not the defaults of the task's run
     with pytest.raises(ConfigError, match="'language_modeling' cannot train a model of encoder"):
         compose({"model": "encoder", "task": "language_modeling"})
+
+
+def test_a_command_line_that_trains_names_its_task():
+    with pytest.raises(ConfigError, match="'language_modeling' cannot train a model of encoder"):
+        preflight(["model=encoder"])
 
 
 def test_build_takes_each_form_of_a_config():

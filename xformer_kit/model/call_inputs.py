@@ -39,12 +39,12 @@ def tokens_of(given: Any, embeds: Tensor | None, channels: int, size: int) -> To
     """Returns the tokens of ids (b, t) of a vocabulary, of embeddings (b, t, channels), or of both;
     `given` may be Tokens already. Raises ConfigError for inputs of another shape or type.
     """
-    tokens = given if isinstance(given, Tokens) else Tokens()
-    ids = tokens.ids if given is tokens else given
-    if given is not tokens and (ids is not None or embeds is None):
-        ids = checked_ids("ids", ids)
-        check_vocabulary("ids", ids, size)
-    return tokens._replace(ids=ids if embeds is None else _ids_of(embeds, ids, channels))
+    if isinstance(given, Tokens):
+        return given if embeds is None else given._replace(ids=_ids_of(embeds, given.ids, channels))
+    if given is not None or embeds is None:
+        given = checked_ids("ids", given)
+        check_vocabulary("ids", given, size)
+    return Tokens(ids=given if embeds is None else _ids_of(embeds, given, channels))
 
 
 def _ids_of(embeds: Any, ids: Tensor | None, channels: int) -> Tensor:
