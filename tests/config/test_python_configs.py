@@ -59,6 +59,22 @@ def test_a_complete_config_keeps_its_stacks():
     assert compose(config, data=False) == config
 
 
+# model -> tokens, parameters of the published one
+PUBLISHED = {
+    "llama3": (128_256, 8_030_261_248),
+    "gemma3": (262_144, 999_885_952),
+    "t5": (32_128, 60_506_624),
+}
+
+
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_a_published_model_has_its_number_of_parameters(model):
+    vocab_size, count = PUBLISHED[model]
+    with torch.device("meta"):
+        built = build(MODELS[model], vocab_size)
+    assert sum(parameter.numel() for parameter in built.parameters()) == count
+
+
 FAULTS = (
     ({"attn": {"heads": 7}}, "attn.heads=7"),
     ({"attn": {"head": 8}}, "attn.head=8"),

@@ -60,6 +60,9 @@ class Model(nn.Module):
     Attribute predictions: the tokens that extras predict in training in addition to the next one.
     """
 
+    encoder: Stack  # of the stacks that it has
+    decoder: Stack
+
     def __init__(
         self,
         dim: int,

@@ -162,8 +162,8 @@ class Stack(nn.Module):
     def __iter__(self) -> Iterator[Block]:
         return iter(self.layers)
 
-    def __getitem__(self, index: Any) -> Any:
-        """The block of a layer, or a tuple of them for a slice."""
+    def __getitem__(self, index: int) -> Block:
+        """The block of a layer."""
         return self.layers[index]
 
     def __setitem__(self, index: int, block: Block) -> None:
