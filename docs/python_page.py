@@ -23,13 +23,16 @@ def python_page(copied: set[Path]) -> str:
 
 def public() -> dict[str, Any]:
     """Returns {name: function, class or method} of the interface."""
-    from xformer_kit import ConfigError, build, compose, inspect, load
+    from xformer_kit import ConfigError, WithLoss, build, compose, inspect, load
+    from xformer_kit.generate import generate
     from xformer_kit.model.model import Model
 
     functions = {f"xformer_kit.{f.__name__}": f for f in (compose, build, load)}
     methods = {f"Model.{name}": getattr(Model, name) for name in ("forward", "generate", "hidden")}
     pictures = {f"xformer_kit.inspect.{name}": getattr(inspect, name) for name in inspect.__all__}
-    return functions | methods | {"xformer_kit.ConfigError": ConfigError} | pictures
+    methods["xformer_kit.generate.generate"] = generate
+    classes = {f"xformer_kit.{one.__name__}": one for one in (ConfigError, WithLoss)}
+    return functions | methods | classes | pictures
 
 
 def _entry(name: str, member: Any) -> str:

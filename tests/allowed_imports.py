@@ -5,7 +5,7 @@ KINDS = ("attention", "mask", "position", "norm", "placement", "ffn")
 # DIVIDED counts without its subfolders, which have places of their own.
 DIVIDED = {"config", "data", "study"}
 LAYERS: list[set[str]] = [
-    {"launcher", "text"},
+    {"launcher", "text", "typed"},
     {"registry"},
     {"files", "metrics", "tensors"},
     {"mask", "position", "norm", "placement", "ffn", "extra", "kernel"},
@@ -19,7 +19,7 @@ LAYERS: list[set[str]] = [
     {"config/line"},
     {"config"},
     {"checkpoint", "inspect", "study"},
-    {"api", "study/report"},
+    {"api", "study/report", "with_loss"},
     {"__init__"},
     {"__main__", "laws"},
     {"tasks"},  # the types in tasks/__init__.py

@@ -30,13 +30,14 @@ def test_the_components_of_a_run_are_named_in_the_error(tmp_path):
         load(tmp_path, components=str(tmp_path / "my_components.py"))
 
 
-def test_an_incomplete_config_is_one_error():
-    with pytest.raises(ConfigError) as error:
-        build({}, 65)
-    [sentence] = error.value.messages
-    assert sentence.startswith(
-        "build: needs a complete config, e.g. compose(['model=decoder']); got one without model, "
-    )
+def test_what_is_no_config_is_one_error():
+    for config in (None, ["attn.heads=8"]):
+        with pytest.raises(ConfigError) as error:
+            build(config, 65)
+        [sentence] = error.value.messages
+        assert sentence == (
+            f"build: needs a config, e.g. compose(['model=decoder']), or a mapping; got {config!r}."
+        )
 
 
 def test_a_vocabulary_of_two_sizes_is_refused():

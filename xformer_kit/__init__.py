@@ -12,10 +12,17 @@ if TYPE_CHECKING:
     from xformer_kit.api import build, load
     from xformer_kit.config import compose
     from xformer_kit.registry import ConfigError
+    from xformer_kit.with_loss import WithLoss
 
-__all__ = ["ConfigError", "build", "compose", "load"]
+__all__ = ["ConfigError", "WithLoss", "build", "compose", "load"]
 __version__ = "0.1.0"
-MODULES = {"ConfigError": "registry", "build": "api", "compose": "config", "load": "api"}
+MODULES = {
+    "ConfigError": "registry",
+    "WithLoss": "with_loss",
+    "build": "api",
+    "compose": "config",
+    "load": "api",
+}
 
 
 def __getattr__(name: str) -> Any:

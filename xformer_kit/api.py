@@ -9,6 +9,7 @@ from typing import Any
 import xformer_kit.checkpoint as checkpoints
 from xformer_kit.config import GROUPS, checked_plan
 from xformer_kit.config.faults.size import memory_faults
+from xformer_kit.config.options.plain_data import plain
 from xformer_kit.config.saved.config_file import MODEL_NODES, check_unchanged
 from xformer_kit.config.saved.saved_run import read_run
 from xformer_kit.data.tokenizer import load_tokenizer
@@ -24,18 +25,24 @@ from xformer_kit.text.command_lines import resume
 def build(
     config: Mapping[str, Any], vocab_size: int | None = None, source_vocab_size: int | None = None
 ) -> Model:
-    """Returns the model of a config, with initial weights. Raises ConfigError with all faults.
+    """Returns the model of a config, with initial weights.
 
+    config: what `compose` returned or takes as a mapping, {"attn": {"heads": 8}}.
     vocab_size: needed if the config does not set model.vocab_size. source_vocab_size: of the
     source, if it has its own vocabulary.
+
+    Raises ConfigError with all faults.
     """
     if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 1):
         raise config_error("vocab_size", "must be at least 1 token", got=f"{vocab_size!r}")
-    mapping = isinstance(config, Mapping)
-    if missing := [key for key in ("model", *GROUPS) if not mapping or key not in config]:
-        got = f"one without {', '.join(missing)}" if mapping else repr(config)
-        rule = "needs a complete config, e.g. compose(['model=decoder'])"
-        raise config_error("build", rule, got=got)
+    if not isinstance(config, Mapping):
+        rule = "needs a config, e.g. compose(['model=decoder']), or a mapping"
+        raise config_error("build", rule, got=repr(config))
+    config = plain(config)
+    if not {"model", *GROUPS} <= config.keys():
+        from xformer_kit.config import compose  # Hydra is imported only where a config is composed
+
+        config = compose(config, data=False)
     checked_plan(config, data=False)
     if vocab_size is not None and (model_size := config["model"].get("vocab_size")) not in (
         None,

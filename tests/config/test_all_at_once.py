@@ -91,7 +91,7 @@ NO_ENCODER = (
 TOGETHER = {
     "attn=mean optim.lr=-1": f"optim.lr: must be above 0; got -1. Try 1e-3.\n{MEAN}",
     "mask=full schedule.warmup=-1": f"schedule.warmup: must be at least 0 steps; got -1.\n{FUTURE}",
-    "model=encoder ema.decay=2": (
+    "model=encoder task=language_modeling ema.decay=2": (
         f"ema.decay: must be at least 0 and below 1; got 2.\n{NO_ENCODER}"
     ),
     "attn=laser attn.score=cog lora.rank=0": f"lora.rank: must be at least 1; got 0.\n{SIGNED}",

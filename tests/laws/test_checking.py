@@ -229,7 +229,7 @@ def test_a_users_schedule_is_checked_by_the_laws_of_schedules(tmp_path):
     file = tmp_path / "my_schedule.py"
     file.write_text(SCHEDULE.format(factor="1 / self.calls"))
     try:
-        results = {result.law: result for result in check_file(str(file))}
+        results = {result.law: result for c in check_file(str(file)) for result in c.results}
     finally:
         forget_user_components()
     assert {law: one.verdict for law, one in results.items()} == {
@@ -244,15 +244,16 @@ def test_an_exception_of_a_users_schedule_has_its_line(tmp_path):
     file = tmp_path / "my_schedule.py"
     file.write_text(SCHEDULE.format(factor="step / 0"))
     try:
-        results = check_file(str(file))
+        [check] = check_file(str(file))
     finally:
         forget_user_components()
+    results = check.results
     sentence = "raised ZeroDivisionError: division by zero, in line 14. Seen with: schedule=mine"
     assert {result.sentence for result in results} == {sentence}
     assert {result.verdict for result in results} == {"broken"}
 
 
 def test_a_kind_without_laws_is_skipped():
-    [result] = check_component("callbacks", "early_stopping")
+    [result] = check_component("callbacks", "early_stopping").results
     assert result.verdict == "skipped"
     assert result.sentence.startswith("there are no laws for this kind; there are for attn, ")

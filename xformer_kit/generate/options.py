@@ -18,6 +18,7 @@ from xformer_kit.registry import (
     at_most,
     config_error,
     mismatch,
+    other_argument,
     suggestion,
 )
 from xformer_kit.registry.messages import in_open_range
@@ -74,8 +75,9 @@ class Decoding:
         """Returns the checked options. Raises ConfigError with all faults."""
         types = get_type_hints(cls) | CHECKED
         faults = [
-            Fault(key, "decoding has no such option", fix=suggestion(key, types, "It has"))
-            for key in options
+            other_argument("generate", key, value)
+            or Fault(key, "decoding has no such option", fix=suggestion(key, types, "It has"))
+            for key, value in options.items()
             if key not in types
         ]
         plain = {key: _plain(value) for key, value in options.items() if key in types}

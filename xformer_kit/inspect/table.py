@@ -1,5 +1,5 @@
-"""Writes the tables of components from the registries: the kinds with their counts in README.md,
-and all components with their options in docs/components.md.
+"""Writes what is made from the registries: the kinds with their counts in README.md, all components
+with their options in docs/components.md, and the types of a config in xformer_kit/typed.
 
     python -m xformer_kit.inspect.table
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from xformer_kit.config import GROUPS, NESTED_GROUPS
 from xformer_kit.extra import EXTRAS
+from xformer_kit.inspect import config_types
 from xformer_kit.inspect.components import aliases, as_yaml, in_order, summary
 from xformer_kit.registry import REQUIRED, Option, Registry
 
@@ -59,3 +60,5 @@ if __name__ == "__main__":
     for name in TABLES:
         path = Path(name)
         path.write_text(refreshed(name, path.read_text(encoding="utf-8")), encoding="utf-8")
+    for file, text in config_types.files().items():
+        (config_types.FOLDER / file).write_text(text, encoding="utf-8")

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import Attention
 from xformer_kit.extra import Extra, ExtraInput
+from xformer_kit.model.replaced import check_sublayer, returned_tensor
 from xformer_kit.placement import Placement, State, Sublayer, SublayerGroup
 from xformer_kit.tensors.cache import Cache
 from xformer_kit.tensors.report import Report, add
@@ -78,6 +79,13 @@ class Block(nn.Module):
         self.num_calls = num_calls
         self.extras = dict(extras)
         self.variant = variant
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises ConfigError for a module that cannot be called as the sublayer it replaces."""
+        is_sublayer = name in self.__dict__.get("multipliers", ())
+        if is_sublayer and (value is None or isinstance(value, nn.Module)):
+            check_sublayer(name, value, name in self.attention_names)
+        super().__setattr__(name, value)
 
     def forward(self, state: State, layer: BlockInput) -> tuple[State, Report, CrossLayerState]:
         """Returns the tensors of the residual stream after the block, the reports of its sublayers
@@ -158,7 +166,10 @@ class SublayerCall(Sublayer):
         layer = self.layer
         projected = self.projected if self.block.extras else None
         context = FFNContext(layer.tokens, layer.key, layer.caches.get(self.name), projected)
-        output, report = getattr(self.block, self.name)(x, context)
+        result = getattr(self.block, self.name)(x, context)
+        if isinstance(result, Tensor):  # of a module that replaces it
+            raise returned_tensor(self.name)
+        output, report = result
         add(self.report, report, self.name)
         return output
 

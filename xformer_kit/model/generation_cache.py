@@ -31,6 +31,7 @@ class GenerationCache:
     window_left: int | None = None  # cached tokens before a new one; None: all
     front: int = 0  # tokens in front of the text, which are in the caches only
     padded_later: bool = False  # whether a call after the first has given padding
+    embedded: bool = False  # whether a call has given embeddings, which are not kept
 
     def use_windows(self, window_left: int) -> bool:
         """Replaces each cache of the stack's own tokens by a WindowCache of `window_left` tokens,

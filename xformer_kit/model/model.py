@@ -10,6 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xformer_kit.model.call_inputs import (
+    check_length,
+    check_vocabulary,
+    refuse_arguments,
+    tokens_of,
+    without_ids,
+)
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.head import Head
 from xformer_kit.model.stack import Stack
@@ -23,7 +30,7 @@ from xformer_kit.tensors import (
     hidden,
     vector,
 )
-from xformer_kit.tensors.ids import checked_ids, number_outside, table_rows
+from xformer_kit.tensors.ids import checked_ids, table_rows
 from xformer_kit.tensors.report import Report, add, by_owner, figures
 from xformer_kit.tensors.tokens import Tokens
 
@@ -53,6 +60,9 @@ class Model(nn.Module):
 
     Attribute predictions: the tokens that extras predict in training in addition to the next one.
     """
+
+    encoder: Stack  # of the stacks that it has
+    decoder: Stack
 
     def __init__(
         self,
@@ -124,7 +134,7 @@ class Model(nn.Module):
         encoder: Stack = self._modules["encoder"]  # type: ignore[assignment]
         table = self.embed if self.source_embed is None else self.source_embed
         if self.stack.max_source_len is not None:
-            _check_length(source, None, self.stack.max_source_len, "source")
+            check_length(source, None, self.stack.max_source_len, "source")
         order = encoder.order_without_gaps(source)
         tokens, x = self._embed(source, encoder, table, None, "source", order)
         x, stack_report = encoder(x, tokens)
@@ -137,19 +147,24 @@ class Model(nn.Module):
 
     def hidden(
         self,
-        tokens: Tokens,
+        tokens: Tokens | Tensor | None = None,
         cache: GenerationCache | None = None,
-        source: Tokens | Encoded | None = None,
+        source: Tokens | Tensor | Encoded | None = None,
         multi_token: bool = False,
+        inputs_embeds: Tensor | None = None,
     ) -> tuple[Tensor, Report]:
-        """Returns hidden states (b, t, dim), the input of the head, for tokens (b, t) after those
-        in `cache`, and the reports of all modules.
+        """Returns hidden states (b, t, dim), the input of the head, for tokens or ids (b, t) after
+        those in `cache`, and the reports of all modules.
 
         With two stacks `tokens` are the decoder's and `source` the encoder's, or its output.
+        inputs_embeds: as in `forward`.
         multi_token: only in training; returns (1 + n, b, t, dim), the states that predict the next
             token, followed by those of the n `predictions`.
         """
         report: Report = {}
+        tokens = self._tokens(tokens, inputs_embeds)
+        if isinstance(source, Tensor):
+            source = self._source(source, None, len(tokens.ids))
         if self.two_stacks and source is None:
             raise config_error(
                 "source",
@@ -159,12 +174,13 @@ class Model(nn.Module):
         if isinstance(source, Tokens):
             source, report = self.encode(source)
         if cache is None:
-            return self._output(tokens, None, source, report, multi_token)
+            return self._output(tokens, None, source, report, multi_token, inputs_embeds)
         cache.check(tokens.ids, 0 if source is None else source.tokens.length)
         with cache.unchanged_if_refused():
+            cache.embedded |= inputs_embeds is not None
             if self.stack.needs_recompute(cache, tokens):
                 return self._recompute(tokens, cache, source)
-            return self._output(tokens, cache, source, report, multi_token)
+            return self._output(tokens, cache, source, report, multi_token, inputs_embeds)
 
     def _output(
         self,
@@ -173,13 +189,15 @@ class Model(nn.Module):
         source: Encoded | None,
         report: Report,
         multi_token: bool,
+        embeds: Tensor | None,
     ) -> tuple[Tensor, Report]:
         """The same from the encoder's output and its report."""
         stack = self.stack
         order = stack.order_without_gaps(tokens) if cache is None else None
-        tokens, x = self._embed(tokens, stack, self.embed, cache, "model", order)
+        tokens, x = self._embed(tokens, stack, self.embed, cache, "model", order, embeds)
         encoded = (None, None) if source is None else source
-        x, stack_report = stack(x, tokens, cache, *encoded, multi_token)
+        run = stack if embeds is None else without_ids(stack)
+        x, stack_report = run(x, tokens, cache, *encoded, multi_token)
         add(report, stack_report, self.names[-1])
         return x if order is None else _restored(x, order), report
 
@@ -189,6 +207,9 @@ class Model(nn.Module):
         """The same if the cached keys cannot be used (`Stack.needs_recompute`): computes all tokens
         without the cache, which only records the new ones.
         """
+        if cache.embedded:
+            rule = "are not kept by the cache, and all tokens have to be computed again"
+            raise config_error("inputs_embeds", rule, fix="Call the model without a cache.")
         new = tokens.length
         tokens = tokens.with_positions(cache.tokens)
         cache.append(tokens, self.stack.attention_groups, self.stack.breaks)
@@ -204,19 +225,22 @@ class Model(nn.Module):
         cache: GenerationCache | None,
         name: str,
         order: Tensor | None,
+        x: Tensor | None = None,
     ) -> tuple[Tokens, Tensor]:
         """Returns the tokens, in another order if one is given, with slots and positions, and their
-        embeddings (b, t, dim).
+        embeddings (b, t, dim); x: rows in place of those of the table, (b, t, embed_dim).
         """
         if order is not None:
             tokens = tokens.reordered(order)
+            x = None if x is None else torch.take_along_dim(x, order[..., None], 1)
         if tokens.ids.dtype != torch.long:
             tokens = tokens._replace(ids=tokens.ids.long())
         limit = stack.max_seq_len if tokens.position is None else stack.max_attention_len
         if limit is not None:
-            _check_length(tokens, cache, limit, name)
+            check_length(tokens, cache, limit, name)
         tokens = tokens.with_positions(None if cache is None else cache.tokens)
-        x = table_rows("ids", tokens.ids, table.weight)  # (b, t) -> (b, t, embed_dim)
+        if x is None:
+            x = table_rows("ids", tokens.ids, table.weight)  # (b, t) -> (b, t, embed_dim)
         if self.embed_scale != 1.0:
             x = x * self.embed_scale
         if self.token_type is not None:
@@ -239,10 +263,14 @@ class Model(nn.Module):
         prefix: Tensor | None = None,
         position: Tensor | None = None,
         cache: GenerationCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        **other: Any,
     ) -> Tensor:
         """Returns logits (b, t, vocab) for ids (b, t); with two stacks for source (b, s) and target
         (b, t).
 
+        inputs_embeds: (b, t, dim), or embed_dim channels if they differ, in place of the rows of
+        `embed`, alone or next to the ids, which some extras look up.
         real, source_real, target_real: False on padding, which may be anywhere in a row.
         document: number of the document in a packed row; if it returns later, another document.
         prefix: True on the tokens of a prefix, which attend to each other under mask=prefix.
@@ -251,10 +279,14 @@ class Model(nn.Module):
         tokens are appended, with positions that continue. A call that raises leaves it unchanged.
 
         Each field is (b, t). Raises IndexError for an id outside the vocabulary, and ConfigError
-        for arguments that do not fit the model's stacks or have no effect, ids that are not
-        integers (b, t), fields of another shape or type, and positions or token types outside of
-        their tables. On a GPU values are not read: torch raises its own error for such rows.
+        for arguments that are unknown, do not fit the model's stacks or have no effect, ids that
+        are not integers (b, t), fields of another shape or type, and positions or token types
+        outside of their tables. On a GPU values are not read: torch raises its own error for such
+        rows.
         """
+        refuse_arguments(self.forward, other)
+        if no_ids := inputs_embeds is not None and ids is None and target is None:
+            ids = self._tokens(None, inputs_embeds).ids
         ids, real = self._target_ids(ids, source, target, real, target_real)
         self._check_used(segment, prefix)
         name, real_name = ("ids", "real") if target is None else ("target", "target_real")
@@ -266,10 +298,16 @@ class Model(nn.Module):
             "position": position,
         }
         ids = checked_ids(name, ids, **fields)
-        self._check_ids(name, ids, self.vocab_size)
+        if not no_ids:
+            check_vocabulary(name, ids, self.vocab_size)
         numbers = (None if n is None else n.long() for n in (position, document, segment))
         tokens = Tokens(ids, None, *numbers, prefix, real)  # type: ignore[call-arg]
-        return self.head(self.hidden(tokens, cache, self._source(source, source_real, len(ids)))[0])
+        read = self._source(source, source_real, len(ids))
+        return self.head(self.hidden(tokens, cache, read, inputs_embeds=inputs_embeds)[0])
+
+    def _tokens(self, tokens: Tokens | Tensor | None, embeds: Tensor | None) -> Tokens:
+        """Returns the tokens of `hidden`."""
+        return tokens_of(tokens, embeds, self.embed.embedding_dim, self.vocab_size)
 
     def _target_ids(self, ids, source, target, real, target_real) -> tuple[Tensor, Tensor | None]:
         """Returns the ids of the output stack, from `ids` or `target`, and where they are real."""
@@ -293,7 +331,7 @@ class Model(nn.Module):
         """Returns the tokens of a source, or the encoder's output if that is given."""
         if isinstance(source, Tensor):
             source = Tokens(ids=checked_ids("source", source, source_real=real), real=real)
-            self._check_ids("source", source.ids, self.source_vocab_size)  # type: ignore[arg-type]
+            check_vocabulary("source", source.ids, self.source_vocab_size)
         elif real is not None:
             rule = "marks the padding of a source that is given as ids, and there is none"
             raise config_error("source_real", rule, fix="Leave it out.")
@@ -310,13 +348,6 @@ class Model(nn.Module):
         if prefix is not None and not self.stack.sees_prefix:
             rule = "marks tokens for mask=prefix, and no mask of the model distinguishes them"
             raise config_error("prefix", rule, fix="Build it with mask=prefix, or leave it out.")
-
-    @staticmethod
-    def _check_ids(name: str, ids: Tensor, size: int) -> None:
-        if type(ids) is not Tensor or not ids.is_cpu or torch.compiler.is_compiling():
-            return  # reading a value would wait for the device, or break the graph
-        if (got := number_outside(ids, size)) is not None:
-            raise IndexError(f"{name}: must be ids of the vocabulary, 0 to {size - 1}; got {got}.")
 
     def prompt(self, ids: Tensor, real: Tensor | None = None) -> Tokens:
         """Returns the tokens (b, t) of a prompt; they are a prefix if a mask distinguishes one."""
@@ -347,26 +378,17 @@ class Model(nn.Module):
         """The numbers of a report that are logged, by name."""
         return figures(self, report)
 
-    def generate(self, ids: Tensor | None = None, **options: Any) -> Tensor:
+    def generate(
+        self, ids: Tensor | None = None, max_new_tokens: int = 64, **options: Any
+    ) -> Tensor:
         """Prompts (b, t) and their continuations (b, t + max_new_tokens); see
         `xformer_kit.generate.generate`.
         """
         from xformer_kit.generate import generate
 
-        return generate(self, ids, **options)
+        return generate(self, ids, max_new_tokens, **options)
 
 
 def _restored(x: Tensor, order: Tensor) -> Tensor:
     """Tokens (..., b, t, dim) in an order (b, t) -> in their own."""
     return x.gather(-2, order.argsort(-1)[..., None].expand(x.shape))
-
-
-def _check_length(tokens: Tokens, cache: GenerationCache | None, limit: int, name: str) -> None:
-    length = tokens.length + (0 if cache is None else cache.length)
-    if length > limit:
-        raise config_error(
-            "model.max_len",
-            f"the {name}'s positions end at {limit} tokens",
-            got=length,
-            fix="Give fewer, or build it with a larger model.max_len.",
-        )

@@ -1,7 +1,7 @@
 """A stack: blocks over one residual stream, with the positions, masks and kernels they share."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.model.block import Block, BlockInput, CrossLayerState
 from xformer_kit.model.chosen_tokens import chosen_tokens, run_on_chosen
 from xformer_kit.model.generation_cache import GenerationCache
+from xformer_kit.model.replaced import check_block, replace_block
 from xformer_kit.model.stack_extras import StackExtras
 from xformer_kit.placement import Placement, State
 from xformer_kit.position import Position
@@ -161,10 +162,10 @@ class Stack(nn.Module):
         return any(group.mask.sees_prefix for group in self.attention_groups if not group.cross)
 
     @property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> tuple[Block, ...]:
         """Each block once."""
         count = max(self.block_index) + 1
-        return [self._modules[str(at)] for at in range(count)]  # type: ignore[misc]
+        return tuple(self._modules[str(at)] for at in range(count))  # type: ignore[misc]
 
     @property
     def named_blocks(self) -> dict[str, Block]:
@@ -172,9 +173,27 @@ class Stack(nn.Module):
         return {name: module for name, module in self.named_modules() if isinstance(module, Block)}
 
     @property
-    def layers(self) -> list[Block]:
+    def layers(self) -> tuple[Block, ...]:
         """The block of each layer; layers may share one."""
-        return [self._modules[str(at)] for at in self.block_index]  # type: ignore[misc]
+        return tuple(self._modules[str(at)] for at in self.block_index)  # type: ignore[misc]
+
+    def __len__(self) -> int:
+        """Number of layers."""
+        return len(self.block_index)
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self.layers)
+
+    def __getitem__(self, index: int) -> Block:
+        """The block of a layer."""
+        return self.layers[index]
+
+    def __setitem__(self, index: int, block: Block) -> None:
+        """Replaces the block of a layer, and of the layers that share it. Raises ConfigError for
+        one that its stack cannot call.
+        """
+        check_block(index, self[index], block, self.blocks)
+        replace_block(self, str(self.block_index[index]), self[index], block)
 
     def check_tokens(self, tokens: Tokens, breaks: Mapping[str, str]) -> None:
         """Raises ConfigError for tokens with documents or padding that a component of the stack
@@ -319,7 +338,7 @@ class Stack(nn.Module):
             contexts[name] = self._context(group, tokens, dtype)._replace(depth=depth)
         return contexts
 
-    def _layers_of_pass(self) -> list[Block]:
+    def _layers_of_pass(self) -> tuple[Block, ...]:
         """The blocks of one forward pass: all layers, or in training those of as many loops as are
         drawn from torch's generator of the CPU.
         """

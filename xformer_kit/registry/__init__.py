@@ -35,7 +35,7 @@ from xformer_kit.registry.option_types import (
     type_name,
     whole_number,
 )
-from xformer_kit.registry.other_options import other_option, unknown_option
+from xformer_kit.registry.other_options import other_argument, other_option, unknown_option
 from xformer_kit.registry.own_names import contradictions, named_node, with_own_names
 from xformer_kit.registry.registry import Registry, registry_version
 from xformer_kit.registry.signature import OptionGroup
@@ -74,6 +74,7 @@ __all__ = [
     "nearest_values",
     "nested",
     "not_empty",
+    "other_argument",
     "other_option",
     "registry_version",
     "suggestion",

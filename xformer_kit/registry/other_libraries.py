@@ -7,6 +7,7 @@ sets the same here. synonyms: choice of another library -> ours, where their spe
 trainer: other keyword of Lightning's Trainer -> (what decides it here, the fix if it is not that of
 options). without_option: options without one of ours. norms_of_batches: norms that no
 transformer here has. corpus_of_suffix: ending of a file -> the choice of data that reads it.
+arguments: {forward, generate} -> argument of another library -> our name, or (rule, fix).
 """
 
 import json
@@ -20,6 +21,7 @@ REPLACED: dict[str, tuple[str, str]] = _names["trainer"]
 OTHER_CHOICES: dict[str, str] = _names["choices"]
 NORMS_OF_BATCHES: list[str] = _names["norms_of_batches"]
 CORPUS_OF_SUFFIX: dict[str, str] = _names["corpus_of_suffix"]
+OTHER_ARGUMENTS: dict[str, dict[str, str | list[str]]] = _names["arguments"]
 WITHOUT_OPTION: dict[str, tuple[str, str]] = {
     name: (entry["rule"], entry["fix"])
     for entry in _names["without_option"]

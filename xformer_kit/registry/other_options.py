@@ -6,7 +6,12 @@ from typing import Any
 
 from xformer_kit.registry.fault import Fault, format_value
 from xformer_kit.registry.messages import alternatives, did_you_mean
-from xformer_kit.registry.other_libraries import CORPUS_OF_SUFFIX, OTHER_OPTIONS, WITHOUT_OPTION
+from xformer_kit.registry.other_libraries import (
+    CORPUS_OF_SUFFIX,
+    OTHER_ARGUMENTS,
+    OTHER_OPTIONS,
+    WITHOUT_OPTION,
+)
 from xformer_kit.text.command_lines import for_shell, override_text
 
 
@@ -83,3 +88,17 @@ def corpus_of(file: str) -> str:
     """Returns the corpus that reads a file with this name."""
     found = (CORPUS_OF_SUFFIX.get(suffix) for suffix in file.lower().split(".")[1:])
     return next(filter(None, found), "text")
+
+
+def other_argument(call: str, name: str, value: Any) -> Fault | None:
+    """Returns the fault of an argument of another library, in a call of a model, `forward` or
+    `generate`; None for a name that is none.
+    """
+    answer = OTHER_ARGUMENTS[call].get(name)
+    if answer is None:
+        return None
+    if isinstance(answer, str):
+        is_plain = isinstance(value, (bool, int, float, str))
+        fix = f"Give {answer}={format_value(value)}." if is_plain else f"Give it as {answer}."
+        return Fault(name, f"is called {answer} here", fix=fix)
+    return Fault(name, answer[0], fix=answer[1].format(name=name))

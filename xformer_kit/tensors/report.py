@@ -32,7 +32,9 @@ def figures(model: nn.Module, report: Report) -> dict[str, float]:
     found: dict[str, float] = {}
     for owner, values in by_owner(report).items():
         module = model.get_submodule(owner)
-        numbers = {key: float(value) for key, value in values.items() if value.numel() == 1}
+        numbers = {
+            key: float(value.detach()) for key, value in values.items() if value.numel() == 1
+        }
         if owner and hasattr(module, "figures"):
             numbers = module.figures(values)  # type: ignore[operator]
         found |= {f"{owner}.{key}" if owner else key: value for key, value in numbers.items()}

@@ -1,7 +1,7 @@
 """Composition: from the overrides of a line to its checked config, as plain data."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
@@ -19,19 +19,26 @@ from xformer_kit.config.hydra.hydra_session import (
 )
 from xformer_kit.config.line.composition_errors import COMPOSITION_ERRORS, composition_fault
 from xformer_kit.config.line.config_files import own_keys
+from xformer_kit.config.line.mappings import mapping_words, of_its_stacks
 from xformer_kit.config.line.normalised import own_config
 from xformer_kit.config.line.overrides import (
     instructions,
     overridden_keys,
     parse,
+    parse_word,
     repeated,
     single_values,
     sweep_faults,
 )
+from xformer_kit.config.line.task_defaults import task_of_model
 from xformer_kit.config.options.groups import GROUPS
+from xformer_kit.config.options.plain_data import plain
 from xformer_kit.config.saved.init_from_source import source_faults
 from xformer_kit.registry import ConfigError, Fault, config_error
 from xformer_kit.text.command_lines import program
+
+if TYPE_CHECKING:
+    from xformer_kit.typed import Config
 
 
 class Composed(NamedTuple):
@@ -43,22 +50,28 @@ class Composed(NamedTuple):
 
 
 def compose(
-    overrides: Iterable[str] = (),
+    overrides: "Iterable[str] | Config | Mapping[str, Any]" = (),
     config_dir: str | None = None,
     data: bool = True,
     once: bool = False,
 ) -> dict[str, Any]:
     """Returns the resolved, validated config of a command line's overrides, as plain data.
 
-    Raises ConfigError with every fault. `components=[file.py]` registers a user's own components
-    first; it is not in the config.
+    overrides: ["attn=latent", "attn.heads=8"], or the same differences from the default run as
+    nested mappings, {"attn": {"name": "latent", "heads": 8}}, also a DictConfig; a text chooses
+    from a group, {"attn": "latent"}. `components=[file.py]` registers a user's own components
+    first; it is not in the config. Without a task it is one that trains the model's stacks.
     data: whether the corpus is checked, and so must be available.
     once: whether a repeated key is a fault, as on a command line; else the last value counts.
+
+    Raises ConfigError with every fault.
     """
+    if isinstance(overrides, Mapping):
+        overrides = mapping_words(of_its_stacks(plain(overrides)))
     if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides or ()):
         raise config_error(
             "compose",
-            "takes a list of overrides, such as ['attn.heads=8']",
+            "takes a list of overrides, such as ['attn.heads=8'], or a mapping",
             got=f"{overrides!r}",
         )
     session, parsed, faults = parse(overrides or (), config_dir)
@@ -67,7 +80,9 @@ def compose(
     if "resume" in (values := instructions(parsed)):
         rule = f"is an instruction only of {program()}"
         faults.append(Fault("resume", rule, got=values["resume"], fix="Leave it out."))
-    composed = compose_checked(session, single_values(parsed), data=data, line_faults=faults)
+    line = single_values(parsed)
+    line = [o for word in task_of_model(session, line) for o in parse_word(word)] + line
+    composed = compose_checked(session, line, data=data, line_faults=faults)
     if faults := [*faults, *composed.faults]:
         raise ConfigError(dict.fromkeys(faults))
     return composed.config

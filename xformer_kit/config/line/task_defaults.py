@@ -8,7 +8,14 @@ from collections.abc import Sequence
 
 from hydra.core.override_parser.types import Override
 
-from xformer_kit.config.hydra.hydra_session import TASK_DEFAULTS, HydraSession, hydra_word
+from xformer_kit.config.faults.task_faults import DEFAULT_TASK
+from xformer_kit.config.hydra.hydra_session import (
+    TASK_DEFAULTS,
+    HydraSession,
+    compose_line,
+    hydra_word,
+)
+from xformer_kit.config.line.composition_errors import COMPOSITION_ERRORS
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS
@@ -46,3 +53,23 @@ def _stacks(session: HydraSession, chosen: list[str], of_model: list[Override]) 
     layers = [f"{TASK_DEFAULTS}=[{','.join(chosen)}]"] if chosen else []
     model = session.compose_choices(*layers, *words).model
     return "_".join(stack for stack in STACKS if stack in model)
+
+
+def task_of_model(session: HydraSession, overrides: Sequence[Override]) -> list[str]:
+    """Returns the override of a task that can train the stacks of the composed model on a text, if
+    the overrides choose no task and the default cannot; without its `task_defaults`, so that sizes
+    are those of the model.
+    """
+    of_model = [o for o in overrides if o.key_or_group.partition(".")[0] == "model"]
+    keys = {o.key_or_group for o in overrides}
+    if not of_model or not keys.isdisjoint({"task", "experiment", TASK_DEFAULTS}):
+        return []
+    try:
+        model = compose_line(session, of_model, whole=False).model
+        stacks = tuple(stack for stack in STACKS if model.get(stack) is not None)
+    except COMPOSITION_ERRORS:  # reported when the whole line is composed
+        return []
+    for task, objective in OBJECTIVES.items():
+        if stacks in objective.needs and "text" in objective.reads and not objective.own_data:
+            return [] if task == DEFAULT_TASK else [f"task={task}"]
+    return []
