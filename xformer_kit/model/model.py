@@ -290,14 +290,8 @@ class Model(nn.Module):
         ids, real = self._target_ids(ids, source, target, real, target_real)
         self._check_used(segment, prefix)
         name, real_name = ("ids", "real") if target is None else ("target", "target_real")
-        fields = {
-            real_name: real,
-            "document": document,
-            "segment": segment,
-            "prefix": prefix,
-            "position": position,
-        }
-        ids = checked_ids(name, ids, **fields)
+        fields = {"document": document, "segment": segment, "prefix": prefix, "position": position}
+        ids = checked_ids(name, ids, **{real_name: real}, **fields)
         if not no_ids:
             check_vocabulary(name, ids, self.vocab_size)
         numbers = (None if n is None else n.long() for n in (position, document, segment))
