@@ -127,6 +127,8 @@ def test_names_can_be_only_those_of_territories():
 
 
 def test_faults():
+    assert faults("dates", examples=1, pairs=1) == []
+    assert faults("dates", examples=0) == ["data.examples: must be at least 1; got 0."]
     assert faults("dates", held_out=1.0, first=0, last=-1, formats=[]) == [
         "data.first: must be at least 1; got 0.",
         "data.last: must be at least 0; got -1.",

@@ -252,6 +252,22 @@ def test_only_one_process_prepares_a_directory_at_a_time(tmp_path):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def test_a_directory_with_a_damaged_file_is_prepared_again(tmp_path):
+    def make(folder):
+        (folder / "tokens.bin").write_bytes(b"abc")
+        return {"count": 3}
+
+    folder, made = tmp_path / "data", []
+    assert cache.get_or_make(folder, lambda f: made.append(f) or make(f))["count"] == 3
+    assert cache.read_meta(folder)["count"] == 3
+    cache.get_or_make(folder, lambda f: made.append(f) or make(f))
+    assert len(made) == 1
+    (folder / "tokens.bin").write_bytes(b"abd")
+    assert cache.read_meta(folder) is None
+    cache.get_or_make(folder, lambda f: made.append(f) or make(f))
+    assert len(made) == 2 and (folder / "tokens.bin").read_bytes() == b"abc"
+
+
 @pytest.mark.parametrize("locks", [True, False])
 def test_processes_that_prepare_at_once_agree(config, monkeypatch, locks):
     if not locks:

@@ -181,6 +181,10 @@ def test_faults_of_an_interval(factor, fault):
             {"only": {"ffn.k": {"ffn": "mlp"}, "ffn": {"ffn.k": 2}}},
             "study.only: the conditions of ffn and ffn.k are circular",
         ),
+        (  # also if each is met at the other's baseline
+            {"only": {"ffn.k": {"ffn": "glu"}, "ffn": {"ffn.k": 1}}},
+            "study.only: the conditions of ffn and ffn.k are circular",
+        ),
     ],
 )
 def test_faults_of_a_search(changes, fault):

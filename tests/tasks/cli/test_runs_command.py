@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from tasks.cli.runs import SHOWN
 from tests.tasks.command_lines import fault, output
 
 
@@ -17,3 +18,18 @@ def test_the_runs_of_another_directory_are_listed(tmp_path, monkeypatch, capsys)
     assert output(capsys, "runs", "--json", "..")[1].count("outputs/decoder/1") == 1
     message = "nowhere: is no directory. Name one that has outputs/."
     assert fault(capsys, "runs", "nowhere") == message
+
+
+def test_the_number_of_older_runs_is_below_the_table(tmp_path, monkeypatch, capsys):
+    def add(number):
+        folder = tmp_path / "outputs" / "decoder" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text("{}")
+
+    for number in range(SHOWN):
+        add(number)
+    monkeypatch.chdir(tmp_path)
+    assert "older" not in output(capsys, "runs")[1]
+    add(SHOWN)
+    assert "1 older runs: xformer runs --all" in output(capsys, "runs")[1]
+    assert "older" not in output(capsys, "runs", "--all")[1]

@@ -64,3 +64,17 @@ def record_losses(simulated, run, loss):
     (directory / "metrics.csv").write_text(f"step,val/loss\n10,{loss}\n20,{loss}\n30,{loss}\n")
     summary.write({"val/loss": loss, "steps": 30}, directory / "summary.json")
     return True
+
+
+def test_every_rank_follows_the_decision_of_the_first():
+    """A rank that does not report to the storage gets the decision by a broadcast."""
+    watch = Pruning(SimpleNamespace(total=30), {"metric": "val/loss"}, lambda: None)
+    task = SimpleNamespace(step=10, validation={"loss": 1.0})
+    for pruned in (True, False):
+        strategy = SimpleNamespace(broadcast=lambda own, pruned=pruned: own or pruned)
+        trainer = SimpleNamespace(is_global_zero=False, world_size=2, strategy=strategy)
+        if pruned:
+            with pytest.raises(Pruned):
+                watch.on_validation_end(trainer, task)
+        else:
+            watch.on_validation_end(trainer, task)
