@@ -41,8 +41,10 @@ def test_a_batch_of_longer_examples_has_as_many_tokens(config):
 
     found = config(*LONG)
     prepared = prepare(found)
-    rows = [len(batch) for _, batch in TrainingData(found, prepared, Objective()).valid_batches(8)]
-    assert max(rows) == 2 and sum(rows) == len(prepared.valid)
+    data = TrainingData(found, prepared, Objective())
+    for count, expected in ((8, 2), (4, 1)):  # examples of validation are four times as long
+        rows = [len(batch) for _, batch in data.valid_batches(count)]
+        assert max(rows) == expected and sum(rows) == len(prepared.valid)
     assert (
         compose(["data.valid_len=96"])["data"]["valid_len"] == 96
     )  # a shorter one needs nothing of the model
