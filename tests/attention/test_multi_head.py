@@ -263,7 +263,7 @@ def test_a_norm_before_and_after_rotation_differ_only_by_its_weights():
 
 HAS = (
     "It has: heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale,"
-    " score, dropout."
+    " score, dropout, keys."
 )
 NORMS = "Known: each_head, head, key, l2, none, projection."
 REFUSED = {

@@ -14,7 +14,7 @@ from xformer_kit.registry.other_libraries import OTHER_OPTIONS
 
 HEADS = (
     "It has: heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale,"
-    " score, dropout."
+    " score, dropout, keys."
 )
 NORM = "and the norms here only the channels of one token. Try layer or rms."
 PUBLISHED = "docs/guide/architectures.md has the lines of published architectures"
