@@ -11,7 +11,7 @@ from xformer_kit.config import preflight
 
 HEADS = (
     "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
-    " dropout"
+    " dropout, keys"
 )
 ONE_FAULT = {
     "attn.heads=7 model.dim=384": (

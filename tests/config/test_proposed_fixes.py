@@ -13,7 +13,7 @@ from xformer_kit.config.line.overrides import expand
 
 HEADS = (
     "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
-    " dropout"
+    " dropout, keys"
 )
 REFUSED = [
     "attn=fourier",

@@ -6,7 +6,7 @@ from refusals import refusals, refusals_with
 
 HEADS = (
     "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
-    " dropout"
+    " dropout, keys"
 )
 THETA = (
     "position=sinusoidal, position=transformer_xl, position=rotary, position=polar or position=xpos"
