@@ -94,7 +94,7 @@ def test_a_sublayer_that_cannot_be_called_is_refused():
     ours = model()
     block = ours.decoder[0]
     refused = (
-        ("ffn", nn.Linear(2, 2), "ffn: a feed-forward network is called as forward(x, tokens) and"),
+        ("ffn", nn.Linear(2, 2), "ffn: a feed-forward network is called as forward(x, context)"),
         ("attn", nn.MultiheadAttention(4, 2), "attn: an attention is called as forward(x, source="),
         ("ffn", None, "ffn: is a sublayer of the block and cannot be None"),
     )
@@ -106,6 +106,6 @@ def test_a_sublayer_that_cannot_be_called_is_refused():
     with pytest.raises(ConfigError) as error:
         ours(IDS)
     assert error.value.messages == (
-        "ffn: a feed-forward network is called as forward(x, tokens) and returns (output, report);"
+        "ffn: a feed-forward network is called as forward(x, context) and returns (output, report);"
         " got a tensor. Return (output, {}).",
     )

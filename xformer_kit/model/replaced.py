@@ -10,8 +10,8 @@ from xformer_kit.registry import ConfigError, config_error
 if TYPE_CHECKING:
     from xformer_kit.model.block import Block
 
-FFN_CALL = "forward(x, tokens) and returns (output, report)"
-FFN_FIX = "Wrap it in a module whose forward(x, tokens) returns (module(x), {})."
+FFN_CALL = "forward(x, context) and returns (output, report)"
+FFN_FIX = "Wrap it in a module whose forward(x, context) returns (module(x), {})."
 ATTENTION_CALL = "forward(x, source=, context=, cache=) and returns the output"
 
 

@@ -51,6 +51,7 @@ def _sublayer_caches(block: Block, rows: int, length: int, source_length: int) -
     caches = {
         name: module.cache(rows, source_length if name in block.cross_attentions else length)
         for name, module in block.sublayers().items()
+        if hasattr(module, "cache")  # one that replaces a feed-forward network may have none
     }
     return {name: cache for name, cache in caches.items() if cache is not None}
 
@@ -95,5 +96,5 @@ def _ffn_reads_past(stack: Stack) -> bool:
         module.cache(1, 1) is not None
         for block in stack.blocks
         for name, module in block.sublayers().items()
-        if name not in block.attention_names
+        if name not in block.attention_names and hasattr(module, "cache")
     )
