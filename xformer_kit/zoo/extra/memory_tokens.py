@@ -23,7 +23,8 @@ class MemoryTokens(Extra):
         )
     }
     variants = [{"count": 2}]
-    parameter_info = {"weight": embedding("memory", "dim")}
+    # A mask may hide them from all tokens of the text.
+    parameter_info = {"weight": embedding("memory", "dim", zero_gradient=True)}
 
     def __init__(self, dim: int, *, count: int = 4):  # count: tokens in front of a text
         super().__init__()
