@@ -26,6 +26,12 @@ class MixtureOfDepths(Extra):
     `loss`. Then their number is read from the device.
     """
 
+    breaks = {
+        "causality in training": (
+            "the tokens with the highest scores of a text are chosen, so that later tokens matter"
+        ),
+        "decoding cost": "a layer runs only on the tokens that it chooses",
+    }
     variants = [{"capacity": 0.5, "every": 1}]
 
     def __init__(
