@@ -10,7 +10,7 @@ from xformer_kit.attention import ATTENTIONS, MultiHead
 from xformer_kit.ffn import MLP
 from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, LawBroken, faults, tiny_config
-from xformer_kit.laws.sizes import KV_HEADS
+from xformer_kit.laws.sizes import SIZES
 from xformer_kit.mask import Mask
 from xformer_kit.plan import as_node
 from xformer_kit.position import Position
@@ -45,7 +45,10 @@ def _attention_with_sizes(composition):
     if node["name"] != "broken":
         return {}
     options = ATTENTIONS.options("broken")
-    return {"attn": {key: size for key, size in KV_HEADS.items() if key in options} | dict(node)}
+    return {
+        "attn": {key: SIZES[key] for key in ("heads", "kv_heads", "head_dim") if key in options}
+        | dict(node)
+    }
 
 
 def broken_component_test(arguments):

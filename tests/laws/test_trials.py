@@ -8,7 +8,8 @@ from xformer_kit.ffn import FFN, FFNS
 from xformer_kit.laws import check_component, checking
 from xformer_kit.laws.sizes import SIZES
 from xformer_kit.laws.tiny_composition import DIM
-from xformer_kit.laws.trials import COMPANIONS, COMPONENTS, size_note, trials
+from xformer_kit.laws.trials import COMPANIONS, size_note, trials
+from xformer_kit.plan import KINDS
 from xformer_kit.registry import Fault, at_least
 
 
@@ -137,12 +138,11 @@ def test_a_refused_composition_has_its_reason():
     assert str(tried[6].faults[0]) == "model.encoder.ffn: works only with causal masks."
 
 
-def test_the_sizes_are_options_of_the_packages_components():
-    wrong = [
-        (kind, name, option)
-        for kind, components in SIZES.items()
-        for name, sizes in components.items()
-        for option in sizes
-        if option not in COMPONENTS[kind].options(name)
-    ]
-    assert wrong == []
+def test_each_size_is_an_option_of_a_component_of_the_package():
+    options = {
+        option
+        for registry in KINDS.values()
+        for name in registry
+        for option in registry.options(name)
+    }
+    assert SIZES.keys() - options == set()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from xformer_kit.data import Batch, Example, collate
 from xformer_kit.data.batch import map_tensors, num_rows
 from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.extra import EXTRAS
 from xformer_kit.laws.kinds.registry import Component, law_of
 from xformer_kit.laws.random_numbers import Draws
 from xformer_kit.laws.tiny_composition import LENGTH, randomise, tiny_config
@@ -23,7 +24,15 @@ ROWS = 6  # examples of a batch
 TOLERANCE = 1e-5  # of sums that an objective computes in fp32
 LETTERS = 97, 123  # the ids of bytes of which texts are made: a to z
 TARGETS = ("yes", "no"), ("1.5", "-2")  # of pairs: names of classes, or numbers
-EXTRAS: tuple[dict[str, Any], ...] = {}, {"future_tokens": {"count": 2}}
+# No extra, and those that predict further tokens.
+EXTRA_NODES: tuple[dict[str, Any], ...] = (
+    {},
+    *(
+        {name: extra.variants[0]}
+        for name, extra in EXTRAS.loaded.items()
+        if extra.overrides("multi_token_states")
+    ),
+)
 
 
 class Case(NamedTuple):
@@ -85,7 +94,7 @@ def cases(component: Component) -> Iterator[Case]:
     kind = component.registry[component.node["name"]]
     for stacks in kind.needs:
         model = "_".join(stacks)
-        for extra in EXTRAS if kind.multi_token else EXTRAS[:1]:
+        for extra in EXTRA_NODES if kind.multi_token else EXTRA_NODES[:1]:
             for form in kind.reads:
                 mask = {"mask": kind.masks[model]} if model in kind.masks else {}
                 config = tiny_config(model, extra=extra, **mask)
