@@ -54,6 +54,7 @@ def test_a_convolution_is_at_its_place(place):
     assert_close(case.hidden(model), expected)
 
 
+@pytest.mark.extended  # a row of the pairs is in `make test`
 @pytest.mark.parametrize(
     "changes",
     [

@@ -54,6 +54,7 @@ def test_a_cache_that_is_emptied_begins_again_with_them():
     assert_close(case.logits(model, cache=cache), expected)
 
 
+@pytest.mark.extended  # a row of the pairs is in `make test`
 @pytest.mark.parametrize(
     "changes",
     [

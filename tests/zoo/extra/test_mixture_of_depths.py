@@ -77,6 +77,7 @@ def test_a_layer_of_a_quarter_of_the_tokens_takes_a_quarter_of_the_operations():
     assert operations(every, 16) - router == operations(without, 16) / 4
 
 
+@pytest.mark.extended  # a row of the pairs is in `make test`
 @pytest.mark.parametrize(
     "changes",
     [
