@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.config.options.groups import GROUPS, NESTED_GROUPS
+from xformer_kit.config.options.groups import GROUPS, MAPPING_GROUPS, NESTED_GROUPS
 from xformer_kit.registry import ConfigError, Registry
 from xformer_kit.registry.zoo import PACKAGE, ZOO, zoo_modules
 
 pytestmark = pytest.mark.extended
 
-REGISTRIES = {r.group.rpartition(".")[2]: r for r in (GROUPS | NESTED_GROUPS).values()}
+GROUPED = GROUPS | NESTED_GROUPS | MAPPING_GROUPS
+REGISTRIES = {r.group.rpartition(".")[2]: r for r in GROUPED.values()}
 FILES = [path for path in sorted(ZOO.glob("*/*.py")) if not path.name.startswith("_")]
 
 
