@@ -270,7 +270,7 @@ class Model(nn.Module):
         (b, t).
 
         inputs_embeds: (b, t, dim), or embed_dim channels if they differ, in place of the rows of
-        `embed`, alone or next to the ids, which some extras look up.
+        `embed`, without ids or with the ids, which some extras look up.
         real, source_real, target_real: False on padding, which may be anywhere in a row.
         document: number of the document in a packed row; if it returns later, another document.
         prefix: True on the tokens of a prefix, which attend to each other under mask=prefix.

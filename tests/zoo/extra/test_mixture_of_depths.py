@@ -62,6 +62,16 @@ def test_the_router_learns_its_choice():
     assert_close(report["loss"], 0.01 * expected)
 
 
+@torch.no_grad()
+def test_as_many_tokens_change_as_are_chosen():
+    """0.28 * 25 is 7.000000000000001 in Python and 7 in fp32."""
+    model = of(capacity=0.28, every=1, layers=1, final_norm=False).model().train()
+    ids = torch.arange(25)[None]
+    found, report = model.hidden(Tokens(ids=ids))
+    changed = (found - model.embed(ids)).abs().amax(-1) > 0
+    assert changed.sum() == report["decoder.extra.mixture_of_depths.chosen"]
+
+
 def operations(model, length):
     with FlopCounterMode(display=False) as counter:
         model.hidden(Tokens(ids=torch.arange(length)[None] % VOCAB))[0].sum().backward()

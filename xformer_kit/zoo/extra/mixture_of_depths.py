@@ -92,7 +92,9 @@ class MixtureOfDepths(Extra):
         real = real.expand_as(scores)
         if self.training:
             count = math.ceil(self.capacity * scores.shape[1])
-            limit = (self.capacity * real.sum(-1, keepdim=True)).ceil()
+            limit: int | Tensor = count
+            if tokens.real is not None:  # in fp32, which may round to one more than count
+                limit = (self.capacity * real.sum(-1, keepdim=True)).ceil().clamp(max=count)
             order = scores.detach().masked_fill(~real, -math.inf).argsort(-1, descending=True)
             rank = order.argsort(-1)
             is_chosen = (rank < limit) & real
