@@ -6,7 +6,6 @@ from xformer_kit import compose
 from xformer_kit.registry import ConfigError
 
 GUESSES = {
-    "model=encoder_decoder": "Choose task=seq2seq,",
     "model=t5": "Try task=seq2seq data=dates.",
     "model=gpt": "Try model=decoder.",
     "model.compile=true": "Try trainer.compile=true.",

@@ -113,6 +113,7 @@ class Attention(nn.Module):
         heads = options.get("heads") or 1
         head_dim = head_channels(dim, heads, options.get("head_dim"))
         kv_heads = options.get("kv_heads") or heads
+        own_keys = options.get("keys") != "earlier"
         found: dict[str, Any] = {}
         if (score := options.get("score")) is not None:
             component = score.component
@@ -129,7 +130,7 @@ class Attention(nn.Module):
             v_head_dim=options.get("v_head_dim") or head_dim,
             width=head_dim,
             computes=cls.computes,
-            projects=cls.queries_of is not Attention.queries_of,
+            projects=cls.queries_of is not Attention.queries_of and own_keys,
             **found,
         )
 

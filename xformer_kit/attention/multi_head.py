@@ -211,7 +211,7 @@ class MultiHead(Attention):
     @classmethod
     def traits(cls, options, dim):
         own = options.get("keys") != "earlier"
-        return replace(super().traits(options, dim), values=own, projects=own)
+        return replace(super().traits(options, dim), values=own)
 
     @property
     def scale(self) -> float | Tensor:

@@ -75,8 +75,10 @@ def _scopes(plan: ModelPlan, model: Model) -> Iterator[tuple[str, Mapping[str, A
         built = _stack(model, stack.name)
         yield from ((f"{stack.name}.{name}", {}) for name in ("norm", "embed_norm", "project"))
         yield from ((f"{stack.name}.position.{name}", {}) for name in stack.attention.positions)
-        for extra, options in plan.extras.items():
-            yield f"{stack.name}.extra.{extra}", options
+        for name, extra in built.extra.items():
+            yield f"{stack.name}.extra.{name}", plan.extras[name]
+            for depth in getattr(extra, "layers", ()):  # layers may have different widths
+                yield f"{stack.name}.extra.{name}.layers.{depth}", plan.extras[name]
         for path, block in built.named_blocks.items():  # also those of extras
             for names in block.sublayer_groups:
                 yield from ((f"{stack.name}.{path}.{name}", {}) for name in names)

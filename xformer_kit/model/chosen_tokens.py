@@ -15,8 +15,9 @@ from xformer_kit.tensors.report import Report
 from xformer_kit.tensors.tokens import AttentionContext, Tokens, with_fields
 
 CACHE_NAME = "tokens"  # of the layer's TokenCache, among the caches of its sublayers
-# From the block's input and its groups, attention -> index: attention -> its context.
-Contexts = Callable[[BlockInput, Mapping[str, int]], dict[str, AttentionContext]]
+# From the tokens, the block's input of them and its groups, attention -> index: attention -> its
+# context.
+Contexts = Callable[[Chosen, BlockInput, Mapping[str, int]], dict[str, AttentionContext]]
 
 
 class TokenCache(Cache):
@@ -56,8 +57,10 @@ def run_on_chosen(
     """Returns the state after the block has run on the chosen tokens only, and its report. layer:
     its input for all tokens.
     """
-    if chosen.at.shape[1] == 0 and not block.cross_attentions:
-        return state, {}
+    if chosen.at.shape[1] == 0:
+        if not block.cross_attentions:
+            return state, {}
+        chosen = _padding(chosen)  # their keys of the source are cached by the first call
     cache: Any = layer.caches.get(CACHE_NAME)
     query = chosen_tokens(layer.tokens, chosen, 0 if cache is None else _length(cache.tokens))
     key = query if cache is None else cache.append(query)
@@ -66,7 +69,7 @@ def run_on_chosen(
         for name, of_extra in layer.extras.items()
     }
     layer = with_fields(layer, tokens=query, key=key, extras=extras)
-    layer = with_fields(layer, contexts=contexts(layer, block.attention_group_of))
+    layer = with_fields(layer, contexts=contexts(chosen, layer, block.attention_group_of))
     index = chosen.at[..., None]
     inputs = tuple(x.gather(1, index.expand(-1, -1, x.shape[-1])) for x in state)
     outputs, report, _ = block(inputs, layer)
@@ -81,6 +84,12 @@ def run_on_chosen(
         torch.scatter_add(x, 1, index.expand_as(c), c) for x, c in zip(state, changes, strict=True)
     )
     return tuple(added), report
+
+
+def _padding(chosen: Chosen) -> Chosen:
+    """The first token of each row, as padding."""
+    first = chosen.at.new_zeros(len(chosen.at), 1)
+    return Chosen(first, first > 0)
 
 
 def _length(tokens: Tokens | None) -> int:

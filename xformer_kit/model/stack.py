@@ -290,7 +290,7 @@ class Stack(nn.Module):
             if (chosen := extras.chosen(state, depth)) is None:
                 state, block_report, cross_layer = block(state, layer)
             else:
-                contexts_of = partial(self._chosen_contexts, chosen, cross, x.dtype)
+                contexts_of = partial(self._chosen_contexts, cross, x.dtype)
                 state, block_report = run_on_chosen(block, state, layer, chosen, contexts_of)
             add(report, block_report, str(self.block_index[depth]))
             state = extras.after_layer(state)
@@ -320,9 +320,9 @@ class Stack(nn.Module):
 
     def _chosen_contexts(
         self,
-        chosen: Chosen,
         cross: tuple[Tokens, Tokens | None],
         dtype: torch.dtype,
+        chosen: Chosen,
         layer: BlockInput,
         groups: Mapping[str, int],
     ) -> dict[str, AttentionContext]:

@@ -35,7 +35,8 @@ def unknown_option(
     usual = OTHER_OPTIONS.get(key, "").partition("=")[0]
     word = usual.rpartition(".")[2]  # our name of the option, if another library has it
     known_places = [place for place in (elsewhere or {}).get(word, []) if "=" not in place]
-    own = [f"{path}.{word}"] if path and word in options else known_places
+    in_node = word in options and (path or word == usual)
+    own = [f"{path}.{word}".strip(".")] if in_node else known_places
     ours = usual if usual in own else next(iter(own), "")
     if not places and (fault := other_option(key, value, ours)):
         return replace(fault, path=of_node)

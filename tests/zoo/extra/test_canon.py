@@ -90,6 +90,14 @@ def test_every_law_is_kept(changes):
         law(config)
 
 
+def test_layers_may_have_different_widths():
+    wide = {"variants": {"wide": {"ffn": {"width": 48}}}, "pattern": ["base", "wide"]}
+    config = tiny_config(extra={"canon": {}}, ffn={"name": "mlp", "width": 24}, decoder=wide)
+    LAWS["parameters"](config)
+    layers = Composition(config, "").model().decoder.extra["canon"].layers.values()
+    assert [len(layer.convolutions["ffn"]["up"].weight) for layer in layers] == [24, 48]
+
+
 def test_a_cache_does_not_grow_with_the_length():
     model = Composition(tiny_config(extra={"canon": {}}), "").model()
     sizes = [

@@ -72,6 +72,17 @@ def test_as_many_tokens_change_as_are_chosen():
     assert changed.sum() == report["decoder.extra.mixture_of_depths.chosen"]
 
 
+@torch.no_grad()
+def test_a_layer_that_no_token_enters_changes_nothing():
+    """Also in the first call of generation, in which cross attentions keep the source's keys."""
+    case = of(every=1, layers=1, model="encoder_decoder", position="alibi")
+    model = case.model()
+    model.decoder.extra["mixture_of_depths"].routers["0"].weight.zero_()
+    cache = case.empty_cache(model)
+    found = [case.hidden(model, ids, cache=cache) for ids in case.ids.split((4, LENGTH - 4), 1)]
+    assert_close(torch.cat(found, 1), model.decoder.norm(model.embed(case.ids)))
+
+
 def operations(model, length):
     with FlopCounterMode(display=False) as counter:
         model.hidden(Tokens(ids=torch.arange(length)[None] % VOCAB))[0].sum().backward()
