@@ -85,7 +85,8 @@ class Extra(nn.Module):
         return {}
 
     def front(self) -> Tensor:
-        """The embeddings (front_tokens, dim) of tokens in front of every text. The stack's layers
+        """The embeddings (front_tokens, dim) of tokens in front of every text, also of each document
+        in a row. The stack's layers
         and caches hold them like tokens of the text, and its output leaves them out. Their position
         is that of the text's first token, and their id is -1.
         """

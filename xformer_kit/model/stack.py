@@ -13,6 +13,7 @@ from xformer_kit.extra import Chosen, Extra
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.block import Block, BlockInput, CrossLayerState
 from xformer_kit.model.chosen_tokens import chosen_tokens, run_on_chosen
+from xformer_kit.model.front_tokens import with_front
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.replaced import check_block, replace_block
 from xformer_kit.model.stack_extras import StackExtras
@@ -271,9 +272,10 @@ class Stack(nn.Module):
         self.check_tokens(tokens, self.breaks)
         if source_tokens is not None:
             self.check_tokens(source_tokens, self.cross_breaks)
-        begins = cache is None or not cache.length
         key = tokens if cache is None else cache.append(tokens, self.attention_groups, self.breaks)
-        x, tokens, key = self._with_front(x, tokens, key, begins)
+        text_of = None
+        if self.num_front:
+            x, tokens, key, text_of = with_front(x, tokens, key, self._front(), cache is not None)
         cross = tokens, source_tokens
         tokens, key = _counted_documents(tokens, key)
         contexts = self.contexts(tokens, key, cross, x.dtype)
@@ -301,22 +303,12 @@ class Stack(nn.Module):
         states = extras.multi_token_states(*last_input, report) if multi_token else ()
         finished = [self.placement.finish(extras.final(s), self.norm) for s in (state, *states)]
         hidden = torch.stack(finished) if multi_token else finished[0]
-        return hidden[..., self.num_front if begins else 0 :, :], report
+        return (hidden if text_of is None else text_of(hidden)), report
 
-    def _with_front(
-        self, x: Tensor, tokens: Tokens, key: Tokens, begins: bool
-    ) -> tuple[Tensor, Tokens, Tokens]:
-        """The stream x (b, t, dim), its tokens and `key` with the tokens that extras put in front
-        of a text; x and its tokens only if the text begins with them.
-        """
-        if not self.num_front:
-            return x, tokens, key
-        key = key.with_front(self.num_front)
-        if not begins:
-            return x, tokens.after_front(self.num_front), key
+    def _front(self) -> Tensor:
+        """The embeddings (num_front, dim) of the tokens that extras put in front of a text."""
         extras: Any = self.extra.values()
-        front = torch.cat([extra.front() for extra in extras if extra.front_tokens])
-        return torch.cat([front.to(x.dtype).expand(len(x), -1, -1), x], 1), key, key
+        return torch.cat([extra.front() for extra in extras if extra.front_tokens])
 
     def _chosen_contexts(
         self,

@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from tests.refusals import refusals
+from xformer_kit import ConfigError
 from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.tiny_composition import BATCH, LENGTH, VOCAB, Composition
 from xformer_kit.tensors.tokens import Tokens
@@ -41,6 +42,22 @@ def test_they_are_tokens_at_the_position_of_the_first(changes):
     for hidden in (got, expected):
         hidden.square().sum().backward()
     assert_close(memory.grad, plain.embed.weight.grad[VOCAB - 3 : VOCAB])
+
+
+@torch.no_grad()
+def test_each_document_of_a_row_has_its_own():
+    """Also if a window is shorter than the text before a document, and rows have as many documents
+    as they like.
+    """
+    case = Composition(tiny_config(**MEMORY, mask="sliding_window"), "")
+    model, text = case.model(), case.ids[:2, :9]
+    document = torch.tensor([[0] * 4 + [1] * 5, [0] * 9])
+    found = model.hidden(Tokens(ids=text, document=document))[0]
+    for row, part in ((0, slice(0, 4)), (0, slice(4, 9)), (1, slice(0, 9))):
+        alone = model.hidden(Tokens(ids=text[row : row + 1, part]))[0]
+        assert_close(found[row : row + 1, part], alone)
+    with pytest.raises(ConfigError, match="generation has one document in a row"):
+        model.hidden(Tokens(ids=text, document=document), model.cache(2, LENGTH))
 
 
 @torch.no_grad()
@@ -94,11 +111,6 @@ def test_every_law_is_kept(changes):
 
 test_refused = refusals(
     {
-        "extra.memory_tokens={} data=pydoc data.documents=true": (
-            "extra.memory_tokens: breaks the law of documents (the tokens are in front of a row,"
-            " and each of several documents in it would need its own), which data.documents=true"
-            " needs. Leave it out."
-        ),
         "extra.memory_tokens.count=0": (
             "extra.memory_tokens.count: must be at least 1 token; got 0."
         ),
