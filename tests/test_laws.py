@@ -71,11 +71,12 @@ def broken_laws(row: Row, names: Set[str]) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.extended
 def test_each_pair_is_in_a_row_or_refused_and_in_the_table():
-    """One test, because finding the reasons for the table takes time in each worker. One change of
-    a candidate finds 4,394 of 4,396 accepted pairs.
+    """One test, because finding the reasons for the table takes time in each worker. The candidates
+    find 4,381 of 4,396 accepted pairs. Changes of candidates, of which the search of the rows tries
+    three, find 14 more and take four times as long.
     """
     others = candidates_of_others(all_pairs())
-    accepted = [pair for pair, tried in others.items() if accepted_row(pair, tried, limit=1)]
+    accepted = [pair for pair, tried in others.items() if accepted_row(pair, tried, limit=0)]
     assert not accepted and PAGE.read_text() == refusal_table(all_pairs()), (
         "write the rows and the table again: python -m tests.laws.rows"
     )

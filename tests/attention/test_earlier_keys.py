@@ -3,8 +3,9 @@
 import pytest
 from torch.testing import assert_close
 
+from tests.laws_kept import every_law_test
 from tests.refusals import refusals
-from xformer_kit.laws import LAWS, faults, tiny_config
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import Composition
 
 EARLIER = {"attn": {"keys": "earlier"}}
@@ -59,39 +60,22 @@ LAYERS = {"layers": 3, "decoder": {"pattern": ["base", "a", "a"], "variants": {"
 CROSS = {"variants": {"a": EARLIER | {"cross": {"keys": "earlier"}}}}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        LAYERS,
-        pytest.param(LOCAL_AND_GLOBAL, marks=pytest.mark.extended),
-        pytest.param(
-            LAYERS
-            | {
-                "model": "encoder_decoder",
-                "decoder": LAYERS["decoder"] | CROSS,
-                "position": "t5",
-            },
-            marks=pytest.mark.extended,
-        ),
-        pytest.param(
-            LAYERS
-            | {
-                "attn": {"name": "multi_head", "qk_norm": "key", "v_norm": "none", "gate": "head"},
-                "placement": "sandwich",
-                "position": "alibi",
-                "ffn": "moe",
-                "unique_layers": 3,
-            },
-            marks=pytest.mark.extended,
-        ),
-    ],
-    ids=["decoder", "local and global", "encoder-decoder", "norms"],
+test_every_law_is_kept = every_law_test(
+    {
+        "decoder": LAYERS,
+        "local and global": LOCAL_AND_GLOBAL,
+        "encoder-decoder": LAYERS
+        | {"model": "encoder_decoder", "decoder": LAYERS["decoder"] | CROSS, "position": "t5"},
+        "norms": LAYERS
+        | {
+            "attn": {"name": "multi_head", "qk_norm": "key", "v_norm": "none", "gate": "head"},
+            "placement": "sandwich",
+            "position": "alibi",
+            "ffn": "moe",
+            "unique_layers": 3,
+        },
+    }
 )
-def test_every_law_is_kept(changes):
-    config = tiny_config(**changes)
-    assert not faults(config)
-    for law in LAWS.values():
-        law(config)
 
 
 def test_a_layer_without_keys_has_no_cache():

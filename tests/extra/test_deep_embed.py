@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.laws_kept import every_law_test
 from tests.messages import messages
 from xformer_kit.extra.deep_embed import TokenFactors
 from xformer_kit.ffn import FFNS
-from xformer_kit.laws import LAWS, faults, tiny_config
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.tiny_composition import Composition, build_tiny_model
 from xformer_kit.optim import parameter_groups
 
@@ -62,27 +63,23 @@ def test_only_what_a_network_adds_is_multiplied():
     assert_close(case.hidden(model, case.ids), x + e * model.decoder.blocks[0].ffn(x)[0])
 
 
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {
+test_vectors_of_tokens_keep_every_law = every_law_test(
+    {
+        "shared blocks": {
+            "extra": {"deep_embed": {}, "token_shift": {}},
             "layers": 3,
             "unique_layers": 2,
             "sharing": "cycle",
             "ffn": "moe",
             "placement": "sandwich",
-            "extra": {"deep_embed": {}, "token_shift": {}},
         },
-        pytest.param(
-            {"model": "encoder_decoder", "share_embeddings": False}, marks=pytest.mark.extended
-        ),
-    ],
+        "two tables": {
+            "extra": DEEP,
+            "model": "encoder_decoder",
+            "share_embeddings": False,
+        },
+    }
 )
-def test_vectors_of_tokens_keep_every_law(changes):
-    config = tiny_config(**{"extra": DEEP} | changes)
-    for law in LAWS.values():
-        law(config)
 
 
 def test_there_must_be_a_network():

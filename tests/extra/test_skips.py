@@ -5,9 +5,10 @@ import torch
 from refusals import tiny_refusals
 from torch.testing import assert_close
 
+from tests.laws_kept import every_law_test
 from xformer_kit.extra import ExtraInput
 from xformer_kit.extra.join import Join
-from xformer_kit.laws import LAWS, tiny_config
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import Composition, build_tiny_model, randomise
 from xformer_kit.model.block import BlockInput
 from xformer_kit.tensors.tokens import Tokens
@@ -115,20 +116,22 @@ def test_a_factor_does_not_decay_and_a_matrix_does():
     assert "decoder.extra.unet.joins.1.weight" in dict(free["params"])
 
 
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"layers": 5, "unique_layers": 2, "sharing": "cycle_rev", "placement": "post"},
-        pytest.param(
-            {"model": "encoder_decoder", "encoder": {"layers": 1}}, marks=pytest.mark.extended
-        ),
-    ],
+test_skips_keep_every_law = every_law_test(
+    {
+        "shared blocks": {
+            "extra": skips("factor", "matrix"),
+            "layers": 5,
+            "unique_layers": 2,
+            "sharing": "cycle_rev",
+            "placement": "post",
+        },
+        "encoder-decoder": {
+            "extra": skips("factor", "matrix"),
+            "model": "encoder_decoder",
+            "encoder": {"layers": 1},
+        },
+    }
 )
-def test_skips_keep_every_law(changes):
-    config = tiny_config(extra=skips("factor", "matrix"), **changes)
-    for law in LAWS.values():
-        law(config)
 
 
 def test_what_is_read_ahead_of_time_enters_the_blocks_of_later_tokens_too():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.laws_kept import every_law_test
 from tests.messages import messages
 from xformer_kit.extra import TokenShift, previous_places
 from xformer_kit.laws import LAWS, faults, tiny_config
@@ -73,11 +74,9 @@ def test_all_at_once_is_token_by_token_from_a_cache(fields):
     assert_close(torch.cat(found, 1), part.shifted(x, previous_places(tokens, 9, 2), None))
 
 
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {
+test_a_shift_keeps_every_law = every_law_test(
+    {
+        "shared blocks": {
             "extra": {"token_shift": {"tokens": 2}},
             "layers": 3,
             "unique_layers": 2,
@@ -85,26 +84,20 @@ def test_all_at_once_is_token_by_token_from_a_cache(fields):
             "mask": "sliding_window",
             "position": "alibi",
         },
-        pytest.param(
-            {
-                "extra": {"token_shift": {"tokens": 4}},
-                "attn": "gated_delta",
-                "ffn": "moe",
-                "placement": "lime",
-                "decoder": {"layout": [["attn", "ffn"]]},
-            },
-            marks=pytest.mark.extended,
-        ),
-        pytest.param(
-            {"extra": {"token_shift": {"tokens": 1}}, "model": "encoder_decoder", "mask": "prefix"},
-            marks=pytest.mark.extended,
-        ),
-    ],
+        "recurrent": {
+            "extra": {"token_shift": {"tokens": 4}},
+            "attn": "gated_delta",
+            "ffn": "moe",
+            "placement": "lime",
+            "decoder": {"layout": [["attn", "ffn"]]},
+        },
+        "encoder-decoder": {
+            "extra": {"token_shift": {"tokens": 1}},
+            "model": "encoder_decoder",
+            "mask": "prefix",
+        },
+    }
 )
-def test_a_shift_keeps_every_law(changes):
-    config = tiny_config(**changes)
-    for law in LAWS.values():
-        law(config)
 
 
 @torch.no_grad()

@@ -5,8 +5,9 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from tests.laws_kept import every_law_test
 from tests.refusals import refusals
-from xformer_kit.laws import LAWS, faults, tiny_config
+from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.laws.tiny_composition import BATCH, LENGTH, Composition
 from xformer_kit.tensors.tokens import Tokens
 
@@ -54,40 +55,38 @@ def test_a_convolution_is_at_its_place(place):
     assert_close(case.hidden(model), expected)
 
 
-@pytest.mark.extended  # a row of the pairs is in `make test`
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"ffn": "mlp", "placement": "sandwich", "position": "alibi", "mask": "sliding_window"},
-        pytest.param(
-            {
-                "extra": {"canon": {"at": ["A", "B", "C"]}},
-                "attn": "differential",
-                "ffn": "moe",
-                "layers": 3,
-                "unique_layers": 2,
-                "decoder": {"layout": [["attn", "ffn"]]},
+test_every_law_is_kept = every_law_test(
+    {
+        "window": {
+            "extra": {"canon": {}},
+            "ffn": "mlp",
+            "placement": "sandwich",
+            "position": "alibi",
+            "mask": "sliding_window",
+        },
+        "shared blocks": {
+            "extra": {"canon": {"at": ["A", "B", "C"]}},
+            "attn": "differential",
+            "ffn": "moe",
+            "layers": 3,
+            "unique_layers": 2,
+            "decoder": {"layout": [["attn", "ffn"]]},
+        },
+        "encoder-decoder": {
+            "extra": {"canon": {}},
+            "model": "encoder_decoder",
+            "mask": "prefix",
+        },
+        "earlier keys": {
+            "extra": {"canon": {}},
+            "layers": 4,
+            "decoder": {
+                "pattern": ["base", "shared"],
+                "variants": {"shared": {"attn": {"keys": "earlier"}}},
             },
-            marks=pytest.mark.extended,
-        ),
-        pytest.param({"model": "encoder_decoder", "mask": "prefix"}, marks=pytest.mark.extended),
-        pytest.param(
-            {
-                "layers": 4,
-                "decoder": {
-                    "pattern": ["base", "shared"],
-                    "variants": {"shared": {"attn": {"keys": "earlier"}}},
-                },
-            },
-            marks=pytest.mark.extended,
-        ),
-    ],
+        },
+    }
 )
-def test_every_law_is_kept(changes):
-    config = tiny_config(**{"extra": {"canon": {}}, **changes})
-    assert not faults(config)
-    for law in LAWS.values():
-        law(config)
 
 
 def test_layers_may_have_different_widths():

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.laws_kept import every_law_test
 from tests.refusals import refusals
 from xformer_kit import ConfigError
-from xformer_kit.laws import LAWS, faults, tiny_config
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import BATCH, LENGTH, VOCAB, Composition
 from xformer_kit.tensors.tokens import Tokens
 
@@ -71,42 +72,24 @@ def test_a_cache_that_is_emptied_begins_again_with_them():
     assert_close(case.logits(model, cache=cache), expected)
 
 
-@pytest.mark.extended  # a row of the pairs is in `make test`
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"mask": "sliding_window", "position": "learned", "placement": "post"},
-        pytest.param(
-            {"model": "encoder_decoder", "mask": "prefix", "position": "t5"},
-            marks=pytest.mark.extended,
-        ),
-        pytest.param({"model": "encoder", "ffn": "moe"}, marks=pytest.mark.extended),
-        pytest.param(
-            {"attn": "linformer", "mask": "full", "position": "none"}, marks=pytest.mark.extended
-        ),
-        pytest.param(
-            {"attn": "latent", "placement": "lime", "loops": 2, "position": "cope"},
-            marks=pytest.mark.extended,
-        ),
-        pytest.param(
-            {
-                "extra": {
-                    "canon": {"at": ["A", "C"]},
-                    "memory_tokens": {},
-                    "token_shift": {},
-                    "future_tokens": {"count": 2},
-                }
-            },
-            marks=pytest.mark.extended,
-        ),
-    ],
-    ids=["window", "encoder-decoder", "encoder", "linformer", "loops", "extras"],
+test_every_law_is_kept = every_law_test(
+    {
+        "window": MEMORY | {"mask": "sliding_window", "position": "learned", "placement": "post"},
+        "encoder-decoder": MEMORY
+        | {"model": "encoder_decoder", "mask": "prefix", "position": "t5"},
+        "encoder": MEMORY | {"model": "encoder", "ffn": "moe"},
+        "linformer": MEMORY | {"attn": "linformer", "mask": "full", "position": "none"},
+        "loops": MEMORY | {"attn": "latent", "placement": "lime", "loops": 2, "position": "cope"},
+        "extras": {
+            "extra": {
+                "canon": {"at": ["A", "C"]},
+                "memory_tokens": {},
+                "token_shift": {},
+                "future_tokens": {"count": 2},
+            }
+        },
+    }
 )
-def test_every_law_is_kept(changes):
-    config = tiny_config(**MEMORY | changes)
-    assert not faults(config)
-    for law in LAWS.values():
-        law(config)
 
 
 test_refused = refusals(

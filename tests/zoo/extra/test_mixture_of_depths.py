@@ -5,16 +5,20 @@ import torch
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.laws_kept import every_law_test
 from tests.refusals import refusals
-from xformer_kit.laws import LAWS, faults, tiny_config
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import LENGTH, VOCAB, Composition
 from xformer_kit.model.build import build_model
 from xformer_kit.tensors.tokens import Tokens
 
 
-def of(capacity=0.5, every=2, **changes):
-    extra = {"mixture_of_depths": {"capacity": capacity, "every": every}}
-    return Composition(tiny_config(extra=extra, **changes), "")
+def changes_of(capacity=0.5, every=2, **changes):
+    return {"extra": {"mixture_of_depths": {"capacity": capacity, "every": every}}} | changes
+
+
+def of(*args, **changes):
+    return Composition(tiny_config(**changes_of(*args, **changes)), "")
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -98,31 +102,15 @@ def test_a_layer_of_a_quarter_of_the_tokens_takes_a_quarter_of_the_operations():
     assert operations(every, 16) - router == operations(without, 16) / 4
 
 
-@pytest.mark.extended  # a row of the pairs is in `make test`
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"every": 2},
-        pytest.param(
-            {"every": 1, "capacity": 0.3, "layers": 3, "position": "alibi", "placement": "post"},
-            marks=pytest.mark.extended,
-        ),
-        pytest.param({"model": "encoder_decoder", "position": "t5"}, marks=pytest.mark.extended),
-        pytest.param(
-            {"model": "encoder", "ffn": "moe", "attn": "latent"}, marks=pytest.mark.extended
-        ),
-        pytest.param(
-            {"attn": "differential", "placement": "hyper_connections", "loops": 2},
-            marks=pytest.mark.extended,
-        ),
-    ],
-    ids=["every second", "every", "encoder-decoder", "encoder", "loops"],
+test_every_law_is_kept = every_law_test(
+    {
+        "every second": changes_of(every=2),
+        "every": changes_of(capacity=0.3, every=1, layers=3, position="alibi", placement="post"),
+        "encoder-decoder": changes_of(model="encoder_decoder", position="t5"),
+        "encoder": changes_of(model="encoder", ffn="moe", attn="latent"),
+        "loops": changes_of(attn="differential", placement="hyper_connections", loops=2),
+    }
 )
-def test_every_law_is_kept(changes):
-    config = of(**changes).config
-    assert not faults(config)
-    for law in LAWS.values():
-        law(config)
 
 
 EXTRA = "extra.mixture_of_depths"
