@@ -20,6 +20,7 @@ from xformer_kit.data.preparation.training_data import (
 )
 from xformer_kit.inspect.memory import autocast, micro_batch, precision, weights_dtype
 from xformer_kit.metrics import of_split
+from xformer_kit.objective import summed_loss
 
 
 def validation_likelihood(run: Any, batch_size: int | None = None) -> State:
@@ -62,7 +63,7 @@ def text_likelihood(run: Any, path: str, field: str, batch_size: int | None = No
             for start in range(0, len(text), rows):
                 keys = range(start, min(start + rows, len(text)))
                 batch = batch_to_device(device, [examples[key] for key in keys])
-                loss, count, _ = objective.loss(model, batch)
+                loss, count, _ = summed_loss(objective, model, batch)
                 likelihood.update(loss.cpu(), count.cpu())
         unknown = objective.tokenizer.count_unknown(text.ids)
     counts = {"tokens": int(likelihood.tokens)}

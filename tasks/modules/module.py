@@ -28,6 +28,7 @@ from tasks.process.seeds import derive_seed, seed_generators
 from xformer_kit.checkpoint import Checkpoint
 from xformer_kit.data.batch import Batch, map_tensors, num_rows
 from xformer_kit.metrics import TRAIN_LOSS
+from xformer_kit.objective import summed_loss
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.optim.freezing import Freezing
 from xformer_kit.optim.schedules import SCHEDULES
@@ -281,7 +282,7 @@ class Task(pl.LightningModule):
         trainer.precision; for attempts and replays of a step.
         """
         with self.trainer.precision_plugin.train_step_context():
-            nats, count, report = self.objective.loss(self.model, batch)
+            nats, count, report = summed_loss(self.objective, self.model, batch)
         return nats + report["loss"] * count if "loss" in report else nats
 
     def micro_batch(self, batch: Batch, micro: int) -> Batch:
@@ -309,7 +310,7 @@ class Task(pl.LightningModule):
 
     def _micro_batch_loss(self, batch: Batch, micro: int) -> Tensor:
         """Returns a micro-batch's loss as a sum over its tokens, and adds it to the step's sums."""
-        nats, count, report = self.objective.loss(self.model, batch)
+        nats, count, report = summed_loss(self.objective, self.model, batch)
         auxiliary = report.pop("loss", None) if report else None
         sums = torch.stack(
             [

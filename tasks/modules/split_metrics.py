@@ -13,7 +13,7 @@ from torchmetrics import Metric
 
 from tasks import Metrics
 from xformer_kit.metrics import of_split
-from xformer_kit.objective import PER_TOKEN
+from xformer_kit.objective import PER_TOKEN, summed_loss
 from xformer_kit.registry import config_error
 
 
@@ -83,7 +83,7 @@ class SplitMetrics:
     def evaluate(self, objective: Any, model: Any, batch: Any, part: str | None) -> None:
         """Adds a batch, which is of this part of a mixture."""
         if not self.of_predictions:
-            nats, count, _ = objective.loss(model, batch)
+            nats, count, _ = summed_loss(objective, model, batch)
         else:
             (nats, count, _), predictions = objective.loss_and_predictions(model, batch)
             for inputs in predictions:

@@ -107,5 +107,5 @@ def test_a_sublayer_that_cannot_be_called_is_refused():
         ours(IDS)
     assert error.value.messages == (
         "ffn: a feed-forward network is called as forward(x, context) and returns (output, report);"
-        " got a tensor. Return (output, {}).",
+        " got Tensor. Return (output, {}).",
     )

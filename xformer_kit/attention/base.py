@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from xformer_kit.attention.heads import head_channels
-from xformer_kit.registry import Context, Fault, Options, Registry
+from xformer_kit.registry import Context, Fault, Options, Registry, config_error
 from xformer_kit.registry.traits import AttentionTraits
 from xformer_kit.tensors import Info, hidden
 from xformer_kit.tensors.cache import Cache
@@ -89,7 +89,11 @@ class Attention(nn.Module):
         values (rows, kv_heads, length, head_dim), with the weights' device and dtype; None if it
         keeps nothing. The first tensors that are appended may change the dtype.
         """
-        raise NotImplementedError
+        raise config_error(
+            "attn",
+            f"generation needs a method cache(rows, length), and '{type(self).__name__}' has none",
+            fix="Return a cache of what later tokens read, such as KeyValueCache, or None.",
+        )
 
     def attention_weights(
         self, calls: Sequence[Tensor], probe: Callable[[int], Tensor]

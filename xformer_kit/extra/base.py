@@ -85,10 +85,9 @@ class Extra(nn.Module):
         return {}
 
     def front(self) -> Tensor:
-        """The embeddings (front_tokens, dim) of tokens in front of every text, also of each document
-        in a row. The stack's layers
-        and caches hold them like tokens of the text, and its output leaves them out. Their position
-        is that of the text's first token, and their id is -1.
+        """The embeddings (front_tokens, dim) of tokens in front of every text, or of each document
+        in a row. The stack's layers and caches hold them like tokens of the text, and its output
+        leaves them out. Their position is that of the text's first token, and their id is -1.
         """
         raise NotImplementedError
 

@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import Attention
 from xformer_kit.extra import Extra, ExtraInput
-from xformer_kit.model.replaced import check_sublayer, returned_tensor
+from xformer_kit.model.replaced import check_sublayer, without_report
+from xformer_kit.model.returned import same_shape
 from xformer_kit.placement import Placement, State, Sublayer, SublayerGroup
 from xformer_kit.tensors.cache import Cache
 from xformer_kit.tensors.report import Report, add
@@ -65,6 +66,7 @@ class Block(nn.Module):
     ):
         super().__init__()
         for name, module in sublayers.items():
+            check_sublayer(name, module, name in attention_group_of)
             self.add_module(name, module)
         self.sublayer_groups = tuple(map(tuple, sublayer_groups))
         names = map("_".join, self.sublayer_groups)
@@ -128,7 +130,7 @@ class SublayerCall(Sublayer):
         run: Callable[[Tensor], Tensor] = self.attend if is_attention else self.feed_forward
         for key, extra in self.block.extras.items():
             run = extra.wrap(self.name, run, self.layer.extras[key])
-        return run(x)
+        return same_shape(run(x), x, self.name, "forward")
 
     def attend(self, x: Tensor) -> Tensor:
         """Applies the attention, with its context, cache and source. The context gets the scores
@@ -152,13 +154,15 @@ class SublayerCall(Sublayer):
         """Values (b, kv, t, e) of the attention after the extras' hooks `values`."""
         state = self.layer.cross_layer_state
         for key, extra in self.block.extras.items():
-            v = extra.values(v, x, with_fields(self.layer.extras[key], cross_layer_state=state))
+            layer = with_fields(self.layer.extras[key], cross_layer_state=state)
+            v = same_shape(extra.values(v, x, layer), v, f"extra.{key}", "values")
         return v
 
     def projected(self, name: str, y: Tensor) -> Tensor:
         """The output y (b, t, channels) of a linear map after the extras' hooks `projected`."""
         for key, extra in self.block.extras.items():
-            y = extra.projected(self.name, name, y, self.layer.extras[key])
+            changed = extra.projected(self.name, name, y, self.layer.extras[key])
+            y = same_shape(changed, y, f"extra.{key}", "projected")
         return y
 
     def feed_forward(self, x: Tensor) -> Tensor:
@@ -167,8 +171,8 @@ class SublayerCall(Sublayer):
         projected = self.projected if self.block.extras else None
         context = FFNContext(layer.tokens, layer.key, layer.caches.get(self.name), projected)
         result = getattr(self.block, self.name)(x, context)
-        if isinstance(result, Tensor):  # of a module that replaces it
-            raise returned_tensor(self.name)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise without_report(self.name, result)
         output, report = result
         add(self.report, report, self.name)
         return output
@@ -181,6 +185,8 @@ class SublayerCall(Sublayer):
         if block.dropout:
             h = F.dropout(h, block.dropout, block.training)
         for key, extra in block.extras.items():
-            h = extra.added(self.name, h, self.layer.extras[key])
+            h = same_shape(
+                extra.added(self.name, h, self.layer.extras[key]), h, f"extra.{key}", "added"
+            )
         factor = block.multipliers[self.name]
         return h if factor == 1.0 else h * factor

@@ -35,11 +35,10 @@ def check_sublayer(name: str, module: Any, attention: bool) -> None:
         ) from None
 
 
-def returned_tensor(name: str) -> ConfigError:
+def without_report(name: str, returned: Any) -> ConfigError:
     """Returns the error of a feed-forward network that returns no report."""
-    return config_error(
-        name, f"a feed-forward network is called as {FFN_CALL}", "a tensor", "Return (output, {})."
-    )
+    rule = f"a feed-forward network is called as {FFN_CALL}"
+    return config_error(name, rule, type(returned).__name__, "Return (output, {}).")
 
 
 def check_block(index: int, old: "Block", new: Any, others: "tuple[Block, ...]") -> None:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from xformer_kit.extra import Chosen, Extra, ExtraInput
 from xformer_kit.model.block import BlockInput
 from xformer_kit.model.generation_cache import GenerationCache
+from xformer_kit.model.returned import same_shape
 from xformer_kit.placement import Placement, State
 from xformer_kit.tensors.report import Report, add
 from xformer_kit.tensors.tokens import Tokens
@@ -41,7 +42,7 @@ class StackExtras:
     def embed(self, x: Tensor) -> Tensor:
         """Embeddings (b, t, dim) after the hooks `embed`."""
         for name, extra in self.extras.items():
-            x = extra.embed(x, self.inputs[name])
+            x = same_shape(extra.embed(x, self.inputs[name]), x, f"extra.{name}", "embed")
         return x
 
     def before_layer(self, state: State, depth: int) -> tuple[State, dict[str, ExtraInput]]:
@@ -49,7 +50,8 @@ class StackExtras:
         block_inputs = {}
         for name, extra in self.extras.items():
             extra_input = self.inputs[name]._replace(depth=depth)
-            state, added = extra.before_layer(state, extra_input)
+            changed, added = extra.before_layer(state, extra_input)
+            state = same_shape(changed, state, f"extra.{name}", "before_layer")
             block_inputs[name] = extra_input._replace(memory={**self.initial_memory[name], **added})
             self._remember(name, extra_input, added)
         return state, block_inputs
@@ -66,7 +68,8 @@ class StackExtras:
     def after_layer(self, state: State) -> State:
         """The state that leaves a layer."""
         for name, extra in self.extras.items():
-            state, added = extra.after_layer(state, self.inputs[name])
+            changed, added = extra.after_layer(state, self.inputs[name])
+            state = same_shape(changed, state, f"extra.{name}", "after_layer")
             self._remember(name, self.inputs[name], added)
         return state
 
@@ -81,7 +84,8 @@ class StackExtras:
     def final(self, state: State) -> State:
         """The state before the final norm."""
         for name, extra in self.extras.items():
-            state = extra.final(state, self.inputs[name])
+            changed = extra.final(state, self.inputs[name])
+            state = same_shape(changed, state, f"extra.{name}", "final")
         return state
 
     def multi_token_states(self, state: State, last: BlockInput, report: Report) -> Iterator[State]:

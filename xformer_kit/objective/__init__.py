@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xformer_kit.registry import Context, Fault, Options, Registry, alternatives
+from xformer_kit.registry import Context, Fault, Options, Registry, alternatives, config_error
 from xformer_kit.tensors.tokens import Tokens
 
 PER_TOKEN = "nats per token"  # unit of a loss
@@ -45,6 +45,15 @@ def join_pieces(pieces: Sequence[np.ndarray], holes: Sequence[int]) -> np.ndarra
 def blank_ids(rows: int, length: int, device: Any = None) -> Tensor:
     """Returns zeros (rows, length) as the ids of a batch of which only the size matters."""
     return torch.zeros(rows, length, dtype=torch.int64, device=device)
+
+
+def summed_loss(objective: "Objective", model: Any, batch: Batch) -> Loss:
+    """Returns the loss of an objective. Raises ConfigError if it is not (sum, count, report)."""
+    loss = objective.loss(model, batch)
+    if not isinstance(loss, tuple) or len(loss) != 3:
+        rule = f"'{type(objective).__name__}.loss' must return (sum, count, report)"
+        raise config_error("task", rule, got=type(loss).__name__)
+    return loss
 
 
 def trained_stacks(objective: "type[Objective]") -> str:

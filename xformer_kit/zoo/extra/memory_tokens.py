@@ -10,10 +10,11 @@ from xformer_kit.tensors import embedding
 
 @EXTRAS.register("memory_tokens", also_called=("registers", "register_tokens", "num_memory_tokens"))
 class MemoryTokens(Extra):
-    """`count` learned tokens in front of every text of each stack, also of each document in a row,
-    to which its tokens may attend as the mask allows (memory tokens: Burtsev et al., 2020, arXiv:2006.11527, section 2.2;
-    registers: Darcet et al., 2023, arXiv:2309.16588, section 2.2). The output leaves them out. A
-    mask counts them like the first tokens of the text; all have the position of its first token.
+    """`count` learned tokens in front of every text of each stack, or of each document in a row, to
+    which its tokens may attend as the mask allows (memory tokens: Burtsev et al., 2020,
+    arXiv:2006.11527, section 2.2; registers: Darcet et al., 2023, arXiv:2309.16588, section 2.2).
+    The output leaves them out. A mask counts them like the first tokens of the text; all have the
+    position of its first token.
     """
 
     breaks = {
