@@ -3,7 +3,7 @@
 import contextlib
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -129,13 +129,7 @@ def laws() -> str:
         " components."
     ]
     for name, law in LAWS.items():
-        rule, example, fix = explanation(law)
-        blocks += [
-            f"## {name}",
-            markup.paragraph(typeset(rule, _no_link)),
-            f"Fails, for example, with:\n\n{_fenced(example)}",
-            markup.paragraph(f"What to do: {typeset(fix[:1].lower() + fix[1:], _no_link)}"),
-        ]
+        blocks += [f"## {name}", *_explained(law)]
         blocks += (
             [f"Broken if one of these is broken: {', '.join(PREREQUISITES[name])}."]
             if PREREQUISITES[name]
@@ -143,10 +137,19 @@ def laws() -> str:
         )
     for kind, of_kind in KIND_LAWS.items():
         blocks.append(f"## Laws of {kind}")
-        for name, check in of_kind.items():
-            rule = typeset(" ".join(doc(check).split()), _no_link)
-            blocks += [f"### {kind}: {name}", markup.paragraph(rule)]
+        for name, law_of_kind in of_kind.items():
+            blocks += [f"### {kind}: {name}", *_explained(law_of_kind)]
     return markup.page("Laws", *blocks)
+
+
+def _explained(law: Callable[..., None]) -> list[str]:
+    """Returns what a law checks, an example of how it fails, and what to do."""
+    rule, example, fix = explanation(law)
+    return [
+        markup.paragraph(typeset(rule, _no_link)),
+        f"Fails, for example, with:\n\n{_fenced(example)}",
+        markup.paragraph(f"What to do: {typeset(fix[:1].lower() + fix[1:], _no_link)}"),
+    ]
 
 
 def findings() -> str:

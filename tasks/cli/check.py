@@ -102,10 +102,12 @@ def _print_compositions(check: "Check", details: bool) -> None:
 def _print_fixes(check: "Check") -> None:
     """Prints for each law that is broken the first sentence of what it checks, and what to do."""
     from xformer_kit.laws import LAWS, explanation
+    from xformer_kit.laws.kinds import KIND_LAWS
 
-    broken = [one.law for one in check.results if one.verdict == "broken" and one.law in LAWS]
+    laws = KIND_LAWS.get(check.component.split()[0], LAWS)
+    broken = [one.law for one in check.results if one.verdict == "broken" and one.law in laws]
     for law in broken:
-        rule, _, fix = explanation(LAWS[law])
+        rule, _, fix = explanation(laws[law])
         print_wrapped((f"{law}: ", "bold"), f"{rule.partition('. ')[0].rstrip('.')}. {fix}")
     if broken:
         print()

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from xformer_kit.laws.kinds import KIND_LAWS
 from xformer_kit.objective import Objective, blank_ids
+from xformer_kit.objective.language_modeling import LanguageModeling
 from xformer_kit.objective.masked_language_modeling import MaskedLanguageModeling
 from xformer_kit.tensors.tokens import Tokens
 
@@ -61,6 +62,22 @@ class MeanOfReport(Reversed):
         return nats, count, {**report, "loss": mean / count.square()}
 
 
+class OwnTokens(LanguageModeling):
+    """Weights further predictions by the tokens of one rank."""
+
+    def add_step_totals(self, model, batch, total):
+        return super().add_step_totals(model, batch, lambda x: x)
+
+
+class SomeRanks(LanguageModeling):
+    """Calls `total` for padded rows only."""
+
+    def add_step_totals(self, model, batch, total):
+        if batch["tokens"].real[:, -1].all():
+            return super().add_step_totals(model, batch, lambda x: x)
+        return super().add_step_totals(model, batch, total)
+
+
 class CountsPadding(Reversed):
     def loss(self, model, batch):
         tokens = batch["tokens"]
@@ -90,6 +107,8 @@ ARGUMENTS = [
     ("micro-batches", Mean, "the loss of 2 micro-batches of text differs from that of the batch"),
     ("micro-batches", CountsRows, "the number of tokens of 2 micro-batches of text differs"),
     ("micro-batches", MeanOfReport, "the loss of 2 micro-batches of text differs"),
+    ("ranks", OwnTokens, "the loss of 2 ranks of text differs"),
+    ("ranks", SomeRanks, "`add_step_totals` calls `total` on some ranks only"),
     ("padding", CountsPadding, "of the rows of text without padding differs"),
     ("example", DrawsFromTorch, "an example is drawn from torch's global generator"),
     ("example", InPlace, "`example` changes the example of the corpus"),
@@ -104,7 +123,7 @@ def test_every_law_catches_a_broken_objective():
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("objective", [Reversed, MaskedLanguageModeling])
+@pytest.mark.parametrize("objective", [Reversed, MaskedLanguageModeling, LanguageModeling])
 def test_an_objective_keeps_all(objective):
     class Copy(objective):
         pass

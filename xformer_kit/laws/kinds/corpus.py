@@ -27,6 +27,10 @@ MAX_BYTES = 2**22  # largest size of a corpus that is read completely for its fi
 def again(component: Component) -> None:
     """The items of each split are the same a second time, and of a new corpus, in whatever state
     random generators are.
+
+    Fails: items of 'train' are drawn from Python's `random`, which no run sets.
+    Fix: Draw from a generator with a fixed seed that is created in the method, or from `draw`
+        of a probe.
     """
     corpus, draws = shared(component), Draws()
     for split in corpus.splits:
@@ -45,6 +49,9 @@ def again(component: Component) -> None:
 def any_order(component: Component) -> None:
     """Labelled examples are a function of their index: the same in any order of reading, with a
     length that does not change.
+
+    Fails: example 3 of 'valid' depends on those read before.
+    Fix: Compute an example from its index alone, and keep nothing between two reads.
     """
     for split, dataset in _datasets(component):
         length = len(dataset)
@@ -62,6 +69,10 @@ def any_order(component: Component) -> None:
 def loader_processes(component: Component) -> None:
     """A corpus of labelled examples gives the same ones in a loader process; other corpora can be
     pickled, as for one.
+
+    Fails: a pickled corpus has other items of 'train'.
+    Fix: Keep only options in the fields of the class, and open files and connections in its
+        methods.
     """
     corpus = shared(component)
     if corpus.form != "labelled":
@@ -89,6 +100,10 @@ def loader_processes(component: Component) -> None:
 def fingerprint(component: Component) -> None:
     """The fingerprint and the stamp are the same for a new corpus, and differ if another value of
     an option gives other items.
+
+    Fails: the fingerprint of a new corpus is another one.
+    Fix: Return from `stamp` what the content depends on besides the options, such as the size
+        and the time of a file, and nothing that changes between two runs.
     """
     corpus = shared(component)
     methods = ["stamp", "fingerprint"][: 1 + (corpus.size() <= MAX_BYTES)]
@@ -116,6 +131,10 @@ def fingerprint(component: Component) -> None:
 def splits(component: Component) -> None:
     """No pair or document of another split is a training one. Labelled examples, which may be drawn
     from few, are not compared.
+
+    Fails: 3 items of 'valid' are training items.
+    Fix: Choose the split of an item by a hash of its content, `hash_fraction(text)`, not by its
+        place.
     """
     corpus = shared(component)
     if corpus.form == "labelled" or (corpus.form == "text" and not corpus.documents):

@@ -1,6 +1,6 @@
 """Laws of objectives."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, NamedTuple
@@ -48,6 +48,10 @@ class Case(NamedTuple):
 def example(component: Component) -> None:
     """An example in the loader is a function of the corpus's example and of the generator that it
     is given; the corpus's example is not changed.
+
+    Fails: an example differs for one state of the generator.
+    Fix: Draw from `draw` only, keep nothing between two examples, and change a copy of the
+        corpus's example.
     """
     for case in cases(component):
         for given in case.examples:
@@ -66,6 +70,10 @@ def example(component: Component) -> None:
 def micro_batches(component: Component) -> None:
     """The loss of a batch is a sum: losses, numbers of tokens and gradients of its micro-batches
     add up to those of the batch.
+
+    Fails: the loss of 2 micro-batches of text differs from that of the batch of 6 rows by
+        1.52e+00; return sums over tokens, not means.
+    Fix: Return the sum over tokens and their number; a loss in the report is a mean per token.
     """
     for case in cases(component):
         batch = _with_totals(case, _collated(case))
@@ -74,9 +82,51 @@ def micro_batches(component: Component) -> None:
             _compare(component, case, batch, parts, f"{count} micro-batches of {case.name}")
 
 
+@law_of("task", "ranks")
+def ranks(component: Component) -> None:
+    """Losses, numbers of tokens and gradients of the ranks of a step, each with some rows of its
+    batch and with totals over all ranks, add up to those of the batch on one rank.
+
+    Fails: the loss of 2 ranks of text differs from that of the batch of 6 rows by 1.52e+00;
+        return sums over tokens, not means.
+    Fix: Take what the loss needs of the whole step from `add_step_totals`, with `total` of each
+        local sum, and call `total` on every rank.
+    """
+    for case in cases(component):
+        batch = _collated(case)
+        parts = [_rows(batch, k, ROWS // 2) for k in range(2)]
+        calls = [_calls_of_total(case, part) for part in parts]
+        if len({len(of_rank) for of_rank in calls}) > 1:
+            raise component.broken(
+                "`add_step_totals` calls `total` on some ranks only; the others would wait for them"
+            )
+        sums = [sum(values) for values in zip(*calls, strict=True)]
+        parts = [_with_totals(case, part, sums) for part in parts]
+        whole = _with_totals(case, batch)
+        _compare(component, case, whole, parts, f"2 ranks of {case.name}")
+
+
+def _calls_of_total(case: Case, batch: Batch) -> list[Tensor]:
+    """Returns what a rank gives to `total`."""
+    given: list[Tensor] = []
+
+    def total(value: Tensor) -> Tensor:
+        given.append(value)
+        return value
+
+    case.objective.add_step_totals(case.model, batch, total)
+    return given
+
+
 @law_of("task", "padding")
 def padding(component: Component) -> None:
-    """Padding has no effect: rows by themselves, without padding, add up to the padded batch."""
+    """Padding has no effect: rows by themselves, without padding, add up to the padded batch.
+
+    Fails: the number of tokens of the rows of text without padding differs from that of the
+        batch of 6 rows by 3.00e+00; return sums over tokens, not means.
+    Fix: Leave out targets where `tokens.real` is False or a label is -1, in the sum and in the
+        number.
+    """
     for case in cases(component):
         batch = _with_totals(case, _collated(case))
         parts = [collate([_without_padding(_example(case, one))]) for one in case.examples]
@@ -166,8 +216,13 @@ def _collated(case: Case) -> Batch:
     return collate([_example(case, one) for one in case.examples])
 
 
-def _with_totals(case: Case, batch: Batch) -> Batch:
-    return dict(case.objective.add_step_totals(case.model, batch, lambda total: total))
+def _with_totals(case: Case, batch: Batch, sums: Sequence[Any] | None = None) -> Batch:
+    """Returns the batch of a rank with totals; sums: what `total` returns, in order. None: there is
+    one rank.
+    """
+    left = None if sums is None else iter(sums)
+    total: Any = lambda value: value if left is None else next(left)
+    return dict(case.objective.add_step_totals(case.model, batch, total))
 
 
 def _rows(batch: Batch, part: int, rows: int) -> Batch:

@@ -21,6 +21,9 @@ SIZES = 0.0, 1.0, 1e-20, 1e10, 0.0  # of the gradients of steps one after anothe
 def groups(component: Component) -> None:
     """Each trained parameter is in one group, and a frozen one in none. With twice the option `lr`,
     the rate of each group is twice as large, or the value of another option.
+
+    Fails: decoder.0.attn.q.weight is in 0 groups.
+    Fix: Pass `parameter_groups(model, weight_decay)` to the optimizer, and the option `lr`.
     """
     model = tiny_model()
     frozen = next(model.parameters()).requires_grad_(False)
@@ -47,6 +50,9 @@ def groups(component: Component) -> None:
 def rate(component: Component) -> None:
     """A step uses the rate of its group, which the schedule sets before each step: with a rate of 0
     nothing changes, and with the rate of the config something does.
+
+    Fails: a step with a rate of 0 changes decoder.0.attn.q.weight.
+    Fix: Read the rate from `group["lr"]` in each step, not from an attribute.
     """
     model = tiny_model()
     optimizer = _without_decay(component, model)
@@ -66,6 +72,10 @@ def decay(component: Component) -> None:
     """Without a gradient only decay changes parameters: without decay nothing changes; with decay
     gains, biases and others that do not decay stay the same, and no parameter grows. The option
     `weight_decay` has an effect.
+
+    Fails: decoder.norm.weight decays, although it is no matrix of weights.
+    Fix: Read the decay from `group["weight_decay"]`, which `parameter_groups` sets to 0 for
+        gains and biases.
     """
     model = tiny_model()
     if changed := _changed(model, _step(model, _without_decay(component, model), 0.0)):
@@ -89,6 +99,10 @@ def decay(component: Component) -> None:
 def state(component: Component) -> None:
     """After two steps, saving, and loading into a new optimizer of a new model, the next step is
     the same bit for bit. `state_dict` loads with weights_only=True.
+
+    Fails: after loading its state_dict, the next step of decoder.0.attn.q.weight differs.
+    Fix: Keep what a step needs of earlier ones in `self.state[parameter]`, as tensors and
+        numbers.
     """
     model, loaded = tiny_model(), tiny_model()
     optimizer, other = (component.create(model=one) for one in (model, loaded))
@@ -107,7 +121,11 @@ def state(component: Component) -> None:
 
 @law_of("optim", "finite")
 def finite(component: Component) -> None:
-    """Parameters stay finite in steps with gradients of 0, of usual size, tiny and huge."""
+    """Parameters stay finite in steps with gradients of 0, of usual size, tiny and huge.
+
+    Fails: decoder.0.attn.q.weight is not finite after gradients of size 0.
+    Fix: Add eps to a denominator, and scale before squares of gradients overflow.
+    """
     model = tiny_model()
     optimizer = component.create(model=model)
     for step, size in enumerate(SIZES):

@@ -11,7 +11,11 @@ LENGTHS = 1, 2, 50  # optimizer steps of a run
 
 @law_of("schedule", "factor")
 def factor(component: Component) -> None:
-    """The factor of each step is a finite number of at least 0, also in a run of one step."""
+    """The factor of each step is a finite number of at least 0, also in a run of one step.
+
+    Fails: the factor of step 49 of 50 is -0.1.
+    Fix: Clip the factor at 0, and divide by no length that may be 0.
+    """
     for length in LENGTHS:
         for step, value in _factors(component, length, range(length)).items():
             if not isinstance(value, int | float) or not 0 <= value < math.inf:
@@ -22,6 +26,10 @@ def factor(component: Component) -> None:
 def function_of_the_step(component: Component) -> None:
     """The factor depends only on the step: it is the same in any order of calls, at a second call,
     and of a new schedule, as after a resume.
+
+    Fails: the factor of step 0 of 1 is 0.5, and 0.75 if steps are called in another order.
+    Fix: Compute the factor from `step` and the options only, and keep nothing between two
+        calls.
     """
     for length in LENGTHS:
         expected = _factors(component, length, range(length))
