@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from xformer_kit.attention.heads import head_channels
+from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Context, Fault, Options, Registry
 from xformer_kit.registry.traits import AttentionTraits
 from xformer_kit.tensors import Info, hidden
@@ -135,9 +136,21 @@ class Attention(nn.Module):
         )
 
 
-# exchange: name under which an attention passes tensors to later layers or takes them, or None.
-GIVEN = ("dim", "depth", "layers", "norm", "kernel", "max_len", "exchange")
-ATTENTIONS = Registry("attn", caller_arguments=GIVEN, base=Attention)
+class AttentionArguments:
+    """What the model passes to the constructor of an attention."""
+
+    dim: int  # channels of the residual stream
+    depth: int  # index of the first layer that uses it
+    layers: int  # number of layers of the stack
+    norm: Callable[[int], nn.Module]  # creates a norm of the block's kind over so many channels
+    kernel: Kernel  # computes the output of the heads from queries, keys and values
+    max_len: int  # longest text in tokens, with those that extras put in front of it
+    # name under which keys and values are passed to later layers in `context.cross_layer_state`, or
+    # taken from an earlier one; None if no other layer uses them
+    exchange: str | None
+
+
+ATTENTIONS = Registry("attn", caller_arguments=AttentionArguments, base=Attention)
 
 
 def channels(width: int, count: int) -> int:

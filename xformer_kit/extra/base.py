@@ -189,11 +189,23 @@ class Extra(nn.Module):
         return own or (cls.layer_class is not None and cls.layer_class.overrides(hook))
 
 
-# vocab_size: rows of the table of the stack's tokens. sublayers: for each layer its sublayers, name
-# -> kind. calls: for each layer the block that it calls. kv_heads, v_head_dim: of the base block's
-# attention. norm: a norm of the base block, norm(dim).
-GIVEN = ("dim", "layers", "vocab_size", "sublayers", "calls", "kv_heads", "v_head_dim", "norm")
-EXTRAS = Registry("extra", caller_arguments=GIVEN, base=Extra, several=True)
+class ExtraArguments:
+    """What the model passes to the constructor of an extra, of which each stack has one."""
+
+    dim: int  # channels of the residual stream
+    layers: int  # number of layers of the stack
+    vocab_size: int  # rows of the embeddings of the stack's tokens
+    # for each layer its sublayers, name -> kind: {0: {"attn": "attn", "ffn": "ffn"}, ...}
+    sublayers: dict[int, dict[str, str]]
+    calls: tuple[int, ...]  # for each layer the index of its block; layers may share one
+    kv_heads: int  # value heads of the base block's first attention
+    v_head_dim: int  # channels of a head of its values
+    norm: Callable[
+        [int], nn.Module
+    ]  # creates a norm of the base block's kind over so many channels
+
+
+EXTRAS = Registry("extra", caller_arguments=ExtraArguments, base=Extra, several=True)
 
 
 def first_calls(calls: Sequence[int]) -> list[int]:

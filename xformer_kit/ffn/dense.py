@@ -56,7 +56,18 @@ class FFN(nn.Module):
         return None
 
 
-FFNS = Registry("ffn", caller_arguments=("dim", "depth", "layers", "norm", "linear"), base=FFN)
+class FFNArguments:
+    """What the model passes to the constructor of a feed-forward network."""
+
+    dim: int  # channels of the residual stream
+    depth: int  # index of the first layer that uses it
+    layers: int  # number of layers of the stack
+    norm: Callable[[int], nn.Module]  # creates a norm of the block's kind over so many channels
+    # creates a linear map (in, out, bias); passed only to an expert, which is in both registries
+    linear: Callable[[int, int, bool], nn.Module]
+
+
+FFNS = Registry("ffn", caller_arguments=FFNArguments, base=FFN)
 
 
 def hidden_width(

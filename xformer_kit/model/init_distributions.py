@@ -75,8 +75,14 @@ class Init:
         return nn.init.trunc_normal_(drawn, 0, std, -limit, limit, generator=generator)
 
 
-# dim: channels of the residual stream; stacks: stack -> layers.
-INITS = Registry("init", caller_arguments=("dim", "stacks"), base=Init)
+class InitArguments:
+    """What the model passes to the constructor of an initialisation."""
+
+    dim: int  # channels of the residual stream
+    stacks: Mapping[str, int]  # name of each stack -> its number of layers
+
+
+INITS = Registry("init", caller_arguments=InitArguments, base=Init)
 
 
 @INITS.register("gpt2", also_called=("gpt",), similar=("normal",))

@@ -57,7 +57,13 @@ class Schedule:
         yield from at_most(options, final=1)
 
 
-SCHEDULES = Registry("schedule", caller_arguments=("max_steps",), base=Schedule)
+class ScheduleArguments:
+    """What a run passes to the constructor of a schedule."""
+
+    max_steps: int  # optimizer steps of the run
+
+
+SCHEDULES = Registry("schedule", caller_arguments=ScheduleArguments, base=Schedule)
 
 
 @SCHEDULES.register("constant", also_called=("constant_with_warmup", "none", "flat"))

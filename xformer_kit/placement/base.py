@@ -126,17 +126,23 @@ class Placement(nn.Module):
         return 1.0
 
 
-# dim: channels of the residual stream; norm: a function without arguments that creates a norm.
-# depth: index of the first layer that uses the block; layers: number of layers of the stack.
-# order: number of groups of sublayers before this one in its stack, at the first call of its block;
-# latest: that number at the last call.
-# parallel: number of sublayers in the group; kinds: "attn" or "ffn" for each of them.
-# stack: name of the stack; stacks: name -> number of layers, of each stack of the model.
-CALLER_ARGUMENTS = ("dim", "norm", "depth", "layers", "order", "latest", "parallel", "kinds")
-PLACEMENTS = Registry(
-    "placement",
-    caller_arguments=(*CALLER_ARGUMENTS, "stack", "stacks"),
-)
+class PlacementArguments:
+    """What the model passes to the constructor of a placement, of which each group has one."""
+
+    dim: int  # channels of the residual stream
+    norm: MakeNorm  # creates a norm over the residual stream, without arguments
+    depth: int  # index of the first layer that uses the block
+    layers: int  # number of layers of the stack
+    # number of groups of sublayers before this one in its stack, in the first layer of its block
+    order: int
+    latest: int  # the same in the last layer that uses the block
+    parallel: int  # number of sublayers of the group
+    kinds: Sequence[str]  # "attn" or "ffn" for each of them
+    stack: str  # name of the stack, "encoder" or "decoder"
+    stacks: Mapping[str, int]  # name of each stack of the model -> its number of layers
+
+
+PLACEMENTS = Registry("placement", caller_arguments=PlacementArguments)
 
 
 class SublayerNorms(nn.ModuleList):

@@ -162,11 +162,18 @@ def rotate_nothing(tables: Any, x: Tensor, tokens: Tokens) -> Tensor:
     return x
 
 
-POSITIONS = Registry(
-    "position",
-    caller_arguments=("dim", "heads", "head_dim", "max_len", "layers", "stack"),
-    base=Position,
-)
+class PositionArguments:
+    """What the model passes to the constructor of a position."""
+
+    dim: int  # channels of the residual stream, or of the embeddings if it is added to those
+    heads: int  # query heads
+    head_dim: int  # channels of a head that it rotates
+    max_len: int  # model.max_len, the longest text in tokens
+    layers: int  # number of layers of the stack
+    stack: str  # name of the stack, "encoder" or "decoder"
+
+
+POSITIONS = Registry("position", caller_arguments=PositionArguments, base=Position)
 
 
 @POSITIONS.register("none", also_called=("nope",))
