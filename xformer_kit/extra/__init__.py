@@ -17,7 +17,7 @@ from xformer_kit.extra.base import (
     Extra,
     ExtraInput,
     Prediction,
-    first_calls,
+    first_layers,
     from_memory,
     to_memory,
 )

@@ -174,13 +174,13 @@ class SublayerCall(Sublayer):
         return output
 
     def added(self, h: Tensor) -> Tensor:
-        """What the output h adds to the stream: h after dropout, the extras' hook `added` and the
-        multiplier.
+        """What the output h adds to the stream: h after dropout, the extras' hook
+        `sublayer_output` and the multiplier.
         """
         block = self.block
         if block.dropout:
             h = F.dropout(h, block.dropout, block.training)
         for key, extra in block.extras.items():
-            h = extra.added(self.name, h, self.layer.extras[key])
+            h = extra.sublayer_output(self.name, h, self.layer.extras[key])
         factor = block.multipliers[self.name]
         return h if factor == 1.0 else h * factor

@@ -23,8 +23,8 @@ class Sublayer(Protocol):
     def __call__(self, x: Tensor) -> Tensor: ...
 
     def added(self, h: Tensor) -> Tensor:
-        """What an output h adds to the stream: h with the model's dropout, the extras' hook `added`
-        and the residual multiplier.
+        """What an output h adds to the stream: h with the model's dropout, the extras' hook
+        `sublayer_output` and the residual multiplier.
         """
 
 
@@ -103,7 +103,9 @@ class Placement(nn.Module):
         return x, *(x.clone() for _ in range(streams - 1 if isinstance(streams, int) else 0))
 
     @staticmethod
-    def joined(state: State, earlier: State, join: Callable[[Tensor, Tensor], Tensor]) -> State:
+    def combine_streams(
+        state: State, earlier: State, join: Callable[[Tensor, Tensor], Tensor]
+    ) -> State:
         """The state before a layer into which an `earlier` state enters by a skip connection:
         join(x, y) for each stream x and the same stream y of the earlier state.
         """

@@ -34,7 +34,7 @@ class Position(nn.Module):
     enters: the places where it enters: `embed`, `rotate`, `bias` or `scores`; also `rotate_key` if
     keys are rotated differently from queries, which changes their lengths. Places whose methods the
     class overrides are added automatically; a position declares the places of the tables that
-    `begin` returns.
+    `prepare` returns.
     breaks: laws that it breaks, with the reason; `shift` if it depends on more than distances
     between tokens.
     learned: whether its bias has weights.
@@ -54,7 +54,7 @@ class Position(nn.Module):
         own |= {"scores"} if cls.read is not Position.read else set()
         cls.enters = tuple(place for place in PLACES if place in own or place in cls.enters)
 
-    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> Any:
+    def prepare(self, query: Tokens, key: Tokens, cached: int = 0) -> Any:
         """Returns the object whose `rotate`, `bias` and `scores` are called in this forward of the
         stack.
 
