@@ -21,18 +21,19 @@ from xformer_kit.tensors.tokens import AttentionContext, after_extras
 class Attention(nn.Module):
     """Base of all attentions.
 
-    parameter_info: descriptions of its parameters, see xformer_kit/tensors/parameters.py.
     computes: what it needs of its kernel: `scores`; `recurrence`, the steps of a state; or
-    `mixture`: it mixes tokens without either.
+    `mixture` if it mixes tokens without either.
+    kernel: the kernel, if it calls one.
+    o: its output projection, if it has one.
     bounded: whether it supports at most model.max_len tokens.
     fusible: names of linear maps of its input that generation computes as one product,
-        `fused_maps`, see xformer_kit/tensors/fused_projections.py.
+        `fused_maps`, if that is not None; `project_input` returns their outputs in either case.
     """
 
     computes = "scores"
     bounded = False
     fusible: tuple[str, ...] = ()
-    fused_maps: FusedProjections | None = None
+    fused_maps: FusedProjections | None = None  # set in generation, for the maps in `fusible`
 
     parameter_info: Mapping[str, Info] = {"v": hidden(scales_output=True), "o": hidden(writes=True)}
 

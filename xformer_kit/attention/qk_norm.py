@@ -22,7 +22,7 @@ from xformer_kit.registry import (
 from xformer_kit.tensors import SubmoduleInfo, vector
 from xformer_kit.tensors.tokens import scaled_to_unit
 
-Norm = Callable[[int], nn.Module]
+Norm = Callable[[int], nn.Module]  # creates a norm over so many channels
 
 
 class EachHead(nn.ModuleList):

@@ -22,5 +22,5 @@ from xformer_kit.extra.base import (
     to_memory,
 )
 from xformer_kit.extra.embedding_noise import EmbeddingNoise
-from xformer_kit.extra.previous import previous, previous_places
+from xformer_kit.extra.previous import PreviousPlaces, previous, previous_places
 from xformer_kit.extra.token_shift import TokenShift

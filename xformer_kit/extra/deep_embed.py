@@ -59,7 +59,7 @@ class DeepEmbed(Extra):
         dim: int,
         vocab_size: int,
         sublayers: dict[int, dict[str, str]],
-        block_index: Sequence[int],
+        block_index: tuple[int, ...],
     ):
         super().__init__()
         for depth in first_layers(block_index):

@@ -24,13 +24,13 @@ class BlockInput(NamedTuple):
     """The inputs of a block in addition to the residual stream."""
 
     contexts: Mapping[str, AttentionContext] = {}  # by name of the attention
-    tokens: Tokens = UNKNOWN
+    tokens: Tokens = UNKNOWN  # of this call, (b, t)
     key: Tokens = UNKNOWN  # the same after those that are cached
-    source: Tensor | None = None  # (b, s, dim)
-    # by sublayer, or by POSITION_CACHE_NAME; empty outside generation
+    source: Tensor | None = None  # the encoder's output (b, s, dim)
+    # by name of the sublayer, or "<attention>.position"; empty outside generation
     caches: Mapping[str, Cache] = {}
-    cross_layer_state: CrossLayerState = {}
-    extras: Mapping[str, ExtraInput] = {}
+    cross_layer_state: CrossLayerState = {}  # of the layers before it
+    extras: Mapping[str, ExtraInput] = {}  # by name of the extra
 
 
 class Block(nn.Module):

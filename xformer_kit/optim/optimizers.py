@@ -1,4 +1,4 @@
-"""Optimizers and their parameter groups."""
+"""Optimizers: each a torch.optim.Optimizer over `parameter_groups(model, weight_decay)`."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -40,6 +40,7 @@ class Schedule:
         self.final = final
 
     def __call__(self, step: int) -> float:
+        """Returns the factor of `optim.lr` at an optimizer step, counted from 0."""
         if step < self.warmup:
             return (step + 1) / (self.warmup + 1)
         if step <= self.start:

@@ -20,7 +20,8 @@ MakeNorm = Callable[[], nn.Module]  # creates a norm over the residual stream
 class Sublayer(Protocol):
     """A sublayer as a function of its input only, (b, t, dim) -> (b, t, dim)."""
 
-    def __call__(self, x: Tensor) -> Tensor: ...
+    def __call__(self, x: Tensor) -> Tensor:
+        """x (b, t, dim) -> its output (b, t, dim)."""
 
     def added(self, h: Tensor) -> Tensor:
         """What an output h adds to the stream: h with the model's dropout, the extras' hook
@@ -40,7 +41,7 @@ class SublayerGroup:
         summed as those of a feed-forward network.
     """
 
-    sublayers: Sequence[Sublayer]
+    sublayers: Sequence[Sublayer]  # of the group
     report: Report = field(default_factory=dict)
 
     def __call__(
@@ -152,7 +153,7 @@ class SublayerNorms(nn.ModuleList):
     for each.
     """
 
-    factor: Tensor | None
+    factor: Tensor | None  # None: 1
 
     def __init__(self, norm: MakeNorm, parallel: int, shared: bool, factor: float | None = None):
         super().__init__(norm() for _ in range(1 if shared else parallel))
