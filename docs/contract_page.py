@@ -132,11 +132,10 @@ def class_parts(cls: type) -> Iterator[str]:
 
 
 def paragraphs(item: Any) -> Iterator[str]:
-    """Yields the paragraphs of a docstring, up to the attributes that it lists."""
-    doc = inspect.getdoc(item) or ""
-    entry = ENTRY.search(doc) if inspect.isclass(item) else None
-    for text in doc[: entry.start() if entry else None].split("\n\n"):
-        yield escaped(one_line(text))
+    """Yields the paragraphs of a docstring, but for those that list attributes."""
+    for text in (inspect.getdoc(item) or "").split("\n\n"):
+        if not (inspect.isclass(item) and ENTRY.match(text)):
+            yield escaped(one_line(text))
     if inspect.isclass(item) and (base := shown_base(item)) is not None:
         yield f"It derives from `{base.__name__}` and has its members."
 

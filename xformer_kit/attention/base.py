@@ -49,7 +49,7 @@ class Attention(nn.Module):
 
         Without `source`, keys and values are those in `cache`, followed by those of x, which are
         appended to it. With `source` (b, s, dim) they are the source's: the first call stores them
-        in `cache`, later calls read them there.
+        in `cache`, later calls read them there (`cache.kept()`).
         """
         raise NotImplementedError
 
@@ -96,7 +96,8 @@ class Attention(nn.Module):
     def attention_weights(
         self, calls: Sequence[Tensor], probe: Callable[[int], Tensor]
     ) -> Tensor | None:
-        """The attention weights (b, h, t, s) of a forward pass, for plots; None if it has none.
+        """The attention weights (b, h, t, s) of a forward pass, for plots; None if it has none. An
+        attention that does not call its kernel exactly once overrides it.
 
         calls: the weights (b, h, t, s) of each call of its kernel.
         probe: probe(width) computes the weights (b, h, t, s) if no kernel does; the input of `o`,
