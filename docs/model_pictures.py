@@ -43,7 +43,7 @@ def _rotate(figure: Any, name: str, tokens: Tokens) -> str:
     module = KINDS["position"].create(
         {"name": name}, dim=HEAD_DIM, heads=1, head_dim=HEAD_DIM, max_len=TOKENS, layers=1
     )
-    tables = module.begin(tokens, tokens)
+    tables = module.prepare(tokens, tokens)
     ones = torch.ones(1, 1, TOKENS, HEAD_DIM)
     q, k = tables.rotate(ones, tokens), tables.rotate_key(ones, tokens)
     axes = figure.subplots()
@@ -58,7 +58,7 @@ def _rotate(figure: Any, name: str, tokens: Tokens) -> str:
 def _bias(figure: Any, name: str, tokens: Tokens) -> str:
     module = next(iter(_model(position=name).decoder.position.values()))
     head = torch.arange(HEADS).view(1, -1, 1, 1)
-    bias = module.begin(tokens, tokens).bias(tokens.as_query(), tokens.as_key(), head)
+    bias = module.prepare(tokens, tokens).bias(tokens.as_query(), tokens.as_key(), head)
     axes = figure.subplots()
     for i, values in enumerate(bias.expand(1, HEADS, LENGTH, LENGTH)[0, :, -1].flip(-1)):
         axes.plot(values.tolist(), color=COLOURS[i], label=str(i))

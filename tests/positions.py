@@ -27,4 +27,4 @@ def rotated(node: dict, x: torch.Tensor, head_dim: int = 8) -> torch.Tensor:
     """Returns vectors (b, h, t, head_dim) rotated by a rotary position."""
     position = POSITIONS.create({"name": "rotary", **node}, head_dim=head_dim, max_len=16)
     tokens = Tokens(slot=torch.arange(x.shape[2])[None], position=torch.arange(x.shape[2])[None])
-    return position.begin(tokens, tokens).rotate(x, tokens)
+    return position.prepare(tokens, tokens).rotate(x, tokens)

@@ -191,7 +191,7 @@ def test_alibi_bias_worked_out():
 def rotated(x, position: float, theta: float = 10_000.0):
     at = Tokens(slot=torch.zeros(1, 1).long(), position=torch.tensor([[position]]))
     rotary = POSITIONS.create({"name": "rotary", "theta": theta}, head_dim=len(x), max_len=64)
-    return rotary.begin(at, at).rotate(torch.tensor(x)[None, None, None], at)[0, 0, 0]
+    return rotary.prepare(at, at).rotate(torch.tensor(x)[None, None, None], at)[0, 0, 0]
 
 
 def test_rotary_rotates_a_pair_by_its_position():

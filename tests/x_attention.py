@@ -69,7 +69,7 @@ def run(
         tokens,
         tokens,
         Causal(),
-        place.begin(tokens, tokens),
+        place.prepare(tokens, tokens),
         depth=1,
         cross_layer_state={} if cross_layer_state is None else cross_layer_state,
         values=values,

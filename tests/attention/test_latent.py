@@ -151,7 +151,7 @@ def ours(state: dict, node: dict, x: torch.Tensor, scaling: dict) -> torch.Tenso
     )
     tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).with_positions()
     context = AttentionContext(
-        tokens, tokens, Causal(), place.begin(tokens, tokens), gain=place.score_gain()
+        tokens, tokens, Causal(), place.prepare(tokens, tokens), gain=place.score_gain()
     )
     return layer(
         x, None, context._replace(prepared=kernel.prepare(context, 3, False, torch.float64))

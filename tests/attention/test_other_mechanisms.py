@@ -121,7 +121,7 @@ def test_differential_is_that_of_transformers():
     )
     tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).with_positions()
     place = POSITIONS.create({"name": "rotary", "theta": 100.0}, head_dim=10, max_len=64)
-    context = AttentionContext(tokens, tokens, Causal(), place.begin(tokens, tokens))
+    context = AttentionContext(tokens, tokens, Causal(), place.prepare(tokens, tokens))
     context = context._replace(prepared=kernel.prepare(context, 4, False, torch.float64))
     assert_close(ours.double()(x, None, context), expected, rtol=1e-5, atol=1e-6)
 

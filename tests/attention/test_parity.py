@@ -83,7 +83,7 @@ def ours(
         place, dim=DIM, heads=options["heads"], head_dim=HEAD_DIM, max_len=LENGTH, layers=4
     )
     context = AttentionContext(
-        tokens, tokens, Causal(), table.begin(tokens, tokens), depth=DEPTH, cross_layer_state={}
+        tokens, tokens, Causal(), table.prepare(tokens, tokens), depth=DEPTH, cross_layer_state={}
     )
     biased = "bias" in POSITIONS[position].enters
     return layer(

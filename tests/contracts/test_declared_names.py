@@ -1,61 +1,59 @@
-"""CONTRIBUTING lists every name that components declare and other code reads."""
+"""docs/contract.md has every name that components declare and other code reads."""
 
+import ast
 import re
+from importlib import import_module
+from itertools import chain
 
 import pytest
-from declared_names import LIBRARY, ROOT, declared
+from declared_names import KINDS, LIBRARY, declared
 
-MOST = 30
-# Methods that every kind may have, for which CONTRIBUTING has sentences.
-METHODS = {"check", "cannot", "initial"}
-TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+from docs.contract_kinds import KINDS as CONTRACTS
+from docs.contract_page import described_members
+from docs.members import Member, members
+from xformer_kit.registry import traits
+from xformer_kit.tensors.component import Component
 
-
-def rows(header: str) -> list[list[str]]:
-    """Cells of the table with this header."""
-    lines = TEXT[TEXT.index(header) :].split("\n\n")[0].splitlines()[2:]
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+MOST = 45  # attributes of all kinds
 
 
-def words(cell: str) -> set[str]:
-    return {word for code in re.findall(r"`([^`]+)`", cell) for word in re.findall(r"^\w+", code)}
+def contract(kind: str) -> dict[str, Member]:
+    """The members that the page has for a kind, with its traits."""
+    found = CONTRACTS[kind]
+    base = getattr(import_module(found.module), found.base)
+    own = members(getattr(traits, found.traits)) if found.traits else {}
+    return {**members(Component), **own, **{m.name: m for m in described_members(base)}}
 
 
-def contract() -> dict[str, set[str]]:
-    """Kind -> methods and modules that CONTRIBUTING's table of kinds names."""
-    found = {kind: words(must) for kind, *_, must in rows("| kind | file |")}
-    found["extra"] |= {word for hook, *_ in rows("| hook | when |") for word in words(hook)}
-    return found | {"any": set().union(*found.values())}
-
-
-TABLE = {
-    words(name).pop(): (set(kinds.split(", ")), readers)
-    for name, kinds, _, readers in rows("| name | kind |")
-}
+PAGE = {kind: contract(kind) for kind in KINDS}
 
 
 @pytest.mark.extended
-def test_the_table_lists_what_components_declare_beside_the_methods_of_their_kind():
-    methods = contract()
-    found = {
+def test_the_page_has_what_components_declare():
+    of_any = set().union(*PAGE.values())
+    missing = {
         name: left
         for name, kinds in declared().items()
-        if (left := {kind for kind in kinds if name not in methods.get(kind, set()) | METHODS})
+        if (left := {kind for kind in kinds if name not in PAGE.get(kind, of_any)})
     }
-    assert {name: kinds for name, (kinds, _) in TABLE.items()} == found
+    assert missing == {}
 
 
-def test_the_readers_of_a_name_read_it():
-    for name, (_, readers) in TABLE.items():
-        files = words_of_paths(readers)
-        assert files, name
-        for file in files:
-            assert re.search(rf"\b{name}\b", (LIBRARY / file).read_text()), (name, file)
+def attributes() -> set[str]:
+    found = chain.from_iterable(of_kind.values() for of_kind in PAGE.values())
+    return {member.name for member in found if not member.is_method}
 
 
-def words_of_paths(cell: str) -> list[str]:
-    return re.findall(r"`([\w/]+\.py)`", cell)
+def test_the_package_reads_each_attribute():
+    read = set()
+    for path in LIBRARY.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                read.add(node.attr)
+            elif isinstance(node, ast.Constant) and re.fullmatch(r"\w+", str(node.value)):
+                read.add(node.value)  # by getattr
+    assert attributes() - read == set()
 
 
 def test_there_are_few():
-    assert len(TABLE) <= MOST
+    assert len(attributes()) <= MOST, sorted(attributes())

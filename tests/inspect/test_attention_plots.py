@@ -64,7 +64,7 @@ def expected_bias(position, length, heads):
     tokens = Tokens(slot=slot, position=slot)
     head = torch.arange(heads).view(1, -1, 1, 1)
     return (
-        position.begin(tokens, tokens)
+        position.prepare(tokens, tokens)
         .bias(tokens.as_query(), tokens.as_key(), head)
         .expand(1, heads, -1, -1)[0]
     )

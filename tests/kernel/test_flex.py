@@ -50,7 +50,7 @@ def same(mask, position, score_fn=None, **sight) -> None:
     with torch.no_grad():
         for query in (key,) if sight else (key, key.map(lambda field: field[:, -6:])):
             q, k, v = inputs(3, query.length, 13)
-            context, found = AttentionContext(query, key, mask, position.begin(query, key)), []
+            context, found = AttentionContext(query, key, mask, position.prepare(query, key)), []
             for kernel in (FLEX, PLAIN):
                 seen = context._replace(prepared=kernel.prepare(context, HEADS, biased, q.dtype))
                 found.append(kernel(q, k, v, seen, 0.4, score_fn=score_fn))

@@ -99,9 +99,9 @@ class OneAhead(Mask):
 
 
 class UndeclaredRotation(Position):
-    """Rotates by the tables of `begin`, and does not declare it in `enters`."""
+    """Rotates by the tables of `prepare`, and does not declare it in `enters`."""
 
-    def begin(self, query, key, cached=0):
+    def prepare(self, query, key, cached=0):
         return ScaledByPosition()
 
 

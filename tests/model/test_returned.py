@@ -16,7 +16,7 @@ HOOKS = {
     "before_layer": lambda self, state, layer: ((state[0][:, 1:],), {}),
     "after_layer": lambda self, state, layer: ((state[0][..., 1:],), {}),
     "final": lambda self, state, layer: None,
-    "added": lambda self, name, h, layer: h[:1],
+    "sublayer_output": lambda self, name, h, layer: h[:1],
     "values": lambda self, v, x, layer: v[:, :, 1:],
     "projected": lambda self, name, part, y, layer: y[:, 1:],
 }

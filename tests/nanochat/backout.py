@@ -22,4 +22,4 @@ class Backout(Extra):
 
     def final(self, state, layer):
         middle = from_memory(layer.memory, "middle")
-        return layer.placement.joined(state, middle, lambda x, y: x - self.factor * y)
+        return layer.placement.combine_streams(state, middle, lambda x, y: x - self.factor * y)

@@ -21,4 +21,4 @@ class ResidualFactors(Extra):
         added = {} if layer.depth else to_memory(state, "first")
         first = from_memory({**layer.memory, **added}, "first")
         a, b = self.own[layer.depth], self.first[layer.depth]
-        return layer.placement.joined(state, first, lambda x, x0: a * x + b * x0), added
+        return layer.placement.combine_streams(state, first, lambda x, x0: a * x + b * x0), added

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from xformer_kit.extra import EXTRAS, Extra, first_calls
+from xformer_kit.extra import EXTRAS, Extra, first_layers
 from xformer_kit.registry import at_least
 
 
@@ -32,7 +32,7 @@ class ValueEmbeddings(Extra):
     def __init__(
         self,
         vocab_size: int,
-        calls: tuple[int, ...],
+        block_index: tuple[int, ...],
         kv_heads: int,
         v_head_dim: int,
         *,
@@ -40,8 +40,8 @@ class ValueEmbeddings(Extra):
         channels: int = 12,  # first channels of the attention's input, which the gate reads
     ):
         super().__init__()
-        last = len(calls) - 1
-        depths = [depth for depth in first_calls(calls) if (last - depth) % every == 0]
+        last = len(block_index) - 1
+        depths = [depth for depth in first_layers(block_index) if (last - depth) % every == 0]
         given = vocab_size, kv_heads, v_head_dim, channels
         self.layers = nn.ModuleDict({str(depth): OfLayer(*given) for depth in depths})
 
@@ -50,5 +50,5 @@ class ValueEmbeddings(Extra):
         yield from at_least(options, "layer", every=1)
         yield from at_least(options, "channel", channels=1)
 
-    def of_layer(self, depth, sublayers):
+    def layer_module(self, depth, sublayers):
         return dict(self.layers.items()).get(str(depth))

@@ -8,7 +8,13 @@ from tests.messages import messages
 from xformer_kit.registry import ConfigError, Context, OptionGroup, Registry
 
 
-def refused(component, name="wrong", given=("dim",)) -> str:
+class HatArguments:
+    """What is passed to a hat."""
+
+    dim: int
+
+
+def refused(component, name="wrong", given=HatArguments) -> str:
     with pytest.raises(ConfigError) as caught:
         Registry("hat", caller_arguments=given).register(name)(component)
     return str(caught.value)
@@ -56,7 +62,7 @@ def test_a_positional_parameter_that_the_model_does_not_give_is_refused():
         " bare *."
     )
     assert (
-        refused(component, given=())
+        refused(component, given=object)
         == "hat 'wrong': 'size' is positional, and nothing is passed. Put options after a"
         " bare *."
     )
@@ -107,7 +113,7 @@ class Feather(OptionGroup):
 
 
 def test_a_group_of_options_stands_for_its_fields():
-    registry = Registry("hat", caller_arguments=("dim",))
+    registry = Registry("hat", caller_arguments=HatArguments)
 
     @registry.register("hunter")
     class Hunter:

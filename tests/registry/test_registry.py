@@ -25,9 +25,16 @@ class Hat:
     """Base of the parts of this file."""
 
 
+class HatArguments:
+    """What is passed to a hat."""
+
+    dim: int
+    depth: int
+
+
 @pytest.fixture
 def hats() -> Registry:
-    registry = Registry("hat", caller_arguments=("dim", "depth"), base=Hat, group="wardrobe")
+    registry = Registry("hat", caller_arguments=HatArguments, base=Hat, group="wardrobe")
 
     @registry.register("top", also_called=("cylinder", "stovepipe"))
     class Top(Hat):

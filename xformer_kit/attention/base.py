@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from xformer_kit.attention.heads import head_channels
+from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Context, Fault, Options, Registry, config_error
 from xformer_kit.registry.traits import AttentionTraits
 from xformer_kit.tensors import Info, hidden
@@ -20,18 +21,19 @@ from xformer_kit.tensors.tokens import AttentionContext, after_extras
 class Attention(nn.Module):
     """Base of all attentions.
 
-    parameter_info: descriptions of its parameters, see xformer_kit/tensors/parameters.py.
     computes: what it needs of its kernel: `scores`; `recurrence`, the steps of a state; or
-    `mixture`: it mixes tokens without either.
+    `mixture` if it mixes tokens without either.
+    kernel: the kernel, if it calls one.
+    o: its output projection, if it has one.
     bounded: whether it supports at most model.max_len tokens.
     fusible: names of linear maps of its input that generation computes as one product,
-        `fused_maps`, see xformer_kit/tensors/fused_projections.py.
+        `fused_maps`, if that is not None; `project_input` returns their outputs in either case.
     """
 
     computes = "scores"
     bounded = False
     fusible: tuple[str, ...] = ()
-    fused_maps: FusedProjections | None = None
+    fused_maps: FusedProjections | None = None  # set in generation, for the maps in `fusible`
 
     parameter_info: Mapping[str, Info] = {"v": hidden(scales_output=True), "o": hidden(writes=True)}
 
@@ -47,7 +49,7 @@ class Attention(nn.Module):
 
         Without `source`, keys and values are those in `cache`, followed by those of x, which are
         appended to it. With `source` (b, s, dim) they are the source's: the first call stores them
-        in `cache`, later calls read them there.
+        in `cache`, later calls read them there (`cache.kept()`).
         """
         raise NotImplementedError
 
@@ -98,7 +100,8 @@ class Attention(nn.Module):
     def attention_weights(
         self, calls: Sequence[Tensor], probe: Callable[[int], Tensor]
     ) -> Tensor | None:
-        """The attention weights (b, h, t, s) of a forward pass, for plots; None if it has none.
+        """The attention weights (b, h, t, s) of a forward pass, for plots; None if it has none. An
+        attention that does not call its kernel exactly once overrides it.
 
         calls: the weights (b, h, t, s) of each call of its kernel.
         probe: probe(width) computes the weights (b, h, t, s) if no kernel does; the input of `o`,
@@ -139,9 +142,21 @@ class Attention(nn.Module):
         )
 
 
-# exchange: name under which an attention passes tensors to later layers or takes them, or None.
-GIVEN = ("dim", "depth", "layers", "norm", "kernel", "max_len", "exchange")
-ATTENTIONS = Registry("attn", caller_arguments=GIVEN, base=Attention)
+class AttentionArguments:
+    """What the model passes to the constructor of an attention."""
+
+    dim: int  # channels of the residual stream
+    depth: int  # index of the first layer that uses it
+    layers: int  # number of layers of the stack
+    norm: Callable[[int], nn.Module]  # creates a norm of the block's kind over so many channels
+    kernel: Kernel  # computes the output of the heads from queries, keys and values
+    max_len: int  # longest text in tokens, with those that extras put in front of it
+    # name under which keys and values are passed to later layers in `context.cross_layer_state`, or
+    # taken from an earlier one; None if no other layer uses them
+    exchange: str | None
+
+
+ATTENTIONS = Registry("attn", caller_arguments=AttentionArguments, base=Attention)
 
 
 def channels(width: int, count: int) -> int:

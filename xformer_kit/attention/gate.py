@@ -38,9 +38,15 @@ class Gate(nn.Module):
         return y
 
 
-GATES = Registry(
-    "gate", caller_arguments=("dim", "heads", "v_head_dim"), base=Gate, group="attn.gate"
-)
+class GateArguments:
+    """What an attention passes to the constructor of its gate."""
+
+    dim: int  # channels of the residual stream
+    heads: int  # query heads
+    v_head_dim: int  # channels of a head's output
+
+
+GATES = Registry("gate", caller_arguments=GateArguments, base=Gate, group="attn.gate")
 
 
 @GATES.register("none")

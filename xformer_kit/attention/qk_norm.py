@@ -22,7 +22,7 @@ from xformer_kit.registry import (
 from xformer_kit.tensors import SubmoduleInfo, vector
 from xformer_kit.tensors.tokens import scaled_to_unit
 
-Norm = Callable[[int], nn.Module]
+Norm = Callable[[int], nn.Module]  # creates a norm over so many channels
 
 
 class EachHead(nn.ModuleList):
@@ -139,9 +139,15 @@ class QKNorm:
         return head_dim**-0.5
 
 
+class QKNormArguments:
+    """What an attention passes to the constructor of its norms of queries and keys."""
+
+    norm: Norm  # creates a norm of the block's kind over so many channels
+
+
 QK_NORMS = Registry(
     "qk_norm",
-    caller_arguments=("norm",),
+    caller_arguments=QKNormArguments,
     base=QKNorm,
     group="attn.qk_norm",
     switch=("none", "head"),

@@ -79,7 +79,13 @@ class Score(nn.Module):
         return weights
 
 
-SCORES = Registry("score", caller_arguments=("heads",), base=Score, group="attn.score")
+class ScoreArguments:
+    """What an attention passes to the constructor of its score function."""
+
+    heads: int  # query heads
+
+
+SCORES = Registry("score", caller_arguments=ScoreArguments, base=Score, group="attn.score")
 
 
 @SCORES.register("softmax", similar=("softcap", "sinks"))

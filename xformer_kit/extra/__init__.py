@@ -17,10 +17,10 @@ from xformer_kit.extra.base import (
     Extra,
     ExtraInput,
     Prediction,
-    first_calls,
+    first_layers,
     from_memory,
     to_memory,
 )
 from xformer_kit.extra.embedding_noise import EmbeddingNoise
-from xformer_kit.extra.previous import previous, previous_places
+from xformer_kit.extra.previous import PreviousPlaces, previous, previous_places
 from xformer_kit.extra.token_shift import TokenShift

@@ -26,8 +26,8 @@ class ExtraInput(NamedTuple):
     tokens: Tokens  # of this call, (b, t)
     key: Tokens  # the same after those that are cached
     depth: int = 0  # the layer, counted from 0
-    # What `begin` and this extra's earlier hooks returned. Inside a block: what `begin` and this
-    # layer's `before_layer` returned.
+    # What `prepare` and this extra's earlier hooks returned. Inside a block: what `prepare` and
+    # this layer's `before_layer` returned.
     memory: Mapping[str, Tensor] = {}
     cache: Caches | None = None  # of this extra; None outside of generation
     placement: Any = None  # class of the stack's placement
@@ -54,14 +54,15 @@ class Prediction(NamedTuple):
 class Extra(nn.Module):
     """Base of all extras.
 
-    layer_class: the class of what `of_layer` returns, if it is another.
+    layer_class: the class of what `layer_module` returns, if it is another.
     layers: with a `layer_class`, its modules by the depth of the first layer that has them.
     predictions: what is predicted from the states that `multi_token_states` returns, in their
         order.
     front_tokens: number of tokens that `front` puts in front of the text.
 
     Hooks that change the stream receive the placement's state, a tuple of tensors. To change each
-    residual stream x of it by a function of an earlier state, use `layer.placement.joined`.
+    residual stream x of it by a function of an earlier state, use
+    `layer.placement.combine_streams`.
     """
 
     layer_class: "type[Extra] | None" = None
@@ -80,7 +81,7 @@ class Extra(nn.Module):
         the modules of all extras for this layer; only for the stack whose output the head reads.
         """
 
-    def begin(self, layer: ExtraInput) -> dict[str, Tensor]:
+    def prepare(self, layer: ExtraInput) -> dict[str, Tensor]:
         """Tensors for the other hooks, computed once per forward of the stack."""
         return {}
 
@@ -133,9 +134,9 @@ class Extra(nn.Module):
         """
         return {}
 
-    def of_layer(self, depth: int, sublayers: Mapping[str, nn.Module]) -> "Extra | None":
-        """Returns the module whose `wrap`, `added`, `projected` and `values` a block calls; None if
-        it has none. sublayers: those of the block, by name.
+    def layer_module(self, depth: int, sublayers: Mapping[str, nn.Module]) -> "Extra | None":
+        """Returns the module whose `wrap`, `sublayer_output`, `projected` and `values` a block
+        calls; None if it has none. sublayers: those of the block, by name.
 
         An extra with parameters for each layer returns a module with those of one layer, so that
         all layers share one compiled graph. Layers that share a block have those of the first.
@@ -149,7 +150,7 @@ class Extra(nn.Module):
         """The branch of a sublayer, e.g. with another input or output."""
         return branch
 
-    def added(self, name: str, h: Tensor, layer: ExtraInput) -> Tensor:
+    def sublayer_output(self, name: str, h: Tensor, layer: ExtraInput) -> Tensor:
         """What a sublayer adds to the stream (b, t, dim), after dropout."""
         return h
 
@@ -189,16 +190,28 @@ class Extra(nn.Module):
         return own or (cls.layer_class is not None and cls.layer_class.overrides(hook))
 
 
-# vocab_size: rows of the table of the stack's tokens. sublayers: for each layer its sublayers, name
-# -> kind. calls: for each layer the block that it calls. kv_heads, v_head_dim: of the base block's
-# attention. norm: a norm of the base block, norm(dim).
-GIVEN = ("dim", "layers", "vocab_size", "sublayers", "calls", "kv_heads", "v_head_dim", "norm")
-EXTRAS = Registry("extra", caller_arguments=GIVEN, base=Extra, several=True)
+class ExtraArguments:
+    """What the model passes to the constructor of an extra, of which each stack has one."""
+
+    dim: int  # channels of the residual stream
+    layers: int  # number of layers of the stack
+    vocab_size: int  # rows of the embeddings of the stack's tokens
+    # for each layer its sublayers, name -> kind: {0: {"attn": "attn", "ffn": "ffn"}, ...}
+    sublayers: dict[int, dict[str, str]]
+    block_index: tuple[int, ...]  # for each layer the index of its block; layers may share one
+    kv_heads: int  # value heads of the base block's first attention
+    v_head_dim: int  # channels of a head of its values
+    norm: Callable[
+        [int], nn.Module
+    ]  # creates a norm of the base block's kind over so many channels
 
 
-def first_calls(calls: Sequence[int]) -> list[int]:
+EXTRAS = Registry("extra", caller_arguments=ExtraArguments, base=Extra, several=True)
+
+
+def first_layers(block_index: Sequence[int]) -> list[int]:
     """The first layer of each block."""
-    return [depth for depth, block in enumerate(calls) if block not in calls[:depth]]
+    return [depth for depth, block in enumerate(block_index) if block not in block_index[:depth]]
 
 
 def to_memory(state: State, name: str) -> dict[str, Tensor]:

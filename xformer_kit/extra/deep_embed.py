@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.extra.base import EXTRAS, Extra, first_calls
+from xformer_kit.extra.base import EXTRAS, Extra, first_layers
 from xformer_kit.registry import Fault
 from xformer_kit.tensors import embedding
 
@@ -59,10 +59,10 @@ class DeepEmbed(Extra):
         dim: int,
         vocab_size: int,
         sublayers: dict[int, dict[str, str]],
-        calls: Sequence[int],
+        block_index: tuple[int, ...],
     ):
         super().__init__()
-        for depth in first_calls(calls):
+        for depth in first_layers(block_index):
             if names := [name for name, kind in sublayers[depth].items() if kind == "ffn"]:
                 self.layers[str(depth)] = LayerFactors(names, vocab_size, dim)
 

@@ -71,4 +71,4 @@ class JoiningExtra(Extra):
         if depth not in self.sources:
             return state, to_memory(state, f"layer_{depth}")
         earlier = from_memory(layer.memory, f"layer_{self.sources[depth]}")
-        return layer.placement.joined(state, earlier, self.joins[depth]), {}
+        return layer.placement.combine_streams(state, earlier, self.joins[depth]), {}

@@ -46,7 +46,7 @@ class StochasticDepth(Extra):
     def before_layer(self, state, layer):
         return state, {"keep": self.keep[layer.depth]}
 
-    def added(self, name, h, layer):
+    def sublayer_output(self, name, h, layer):
         if not self.training:
             return h
         keep = layer.memory["keep"].to(h.dtype)

@@ -38,7 +38,7 @@ class TokenShift(Extra):
         if context.dim > 0:  # a part has at least one channel
             yield from at_most(options, tokens=context.dim - 1)
 
-    def begin(self, layer):
+    def prepare(self, layer):
         places = previous_places(layer.key, layer.tokens.length, self.tokens)
         return {} if places is None else places._asdict()
 

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from xformer_kit.extra.base import EXTRAS, Extra, first_calls
+from xformer_kit.extra.base import EXTRAS, Extra, first_layers
 from xformer_kit.registry import Fault
 from xformer_kit.tensors import hidden, vector
 
@@ -58,7 +58,7 @@ class ValueResidual(Extra):
         self,
         dim: int,
         sublayers: dict[int, dict[str, str]],
-        calls: tuple[int, ...],
+        block_index: tuple[int, ...],
         kv_heads: int,
         *,
         mix: Mix = "fixed",  # factors of the two: 1/2, learned numbers, or made from the token
@@ -70,8 +70,8 @@ class ValueResidual(Extra):
             )
             for depth, found in sublayers.items()
         }
-        first, *later = (depth for depth in first_calls(calls) if attentions[depth])
-        once = calls.count(calls[first]) == 1 and attentions[first] == 1
+        first, *later = (depth for depth in first_layers(block_index) if attentions[depth])
+        once = block_index.count(block_index[first]) == 1 and attentions[first] == 1
         for depth in (first, *later):
             layer_mix = None if once and depth == first else mix
             self.layers[str(depth)] = MixedValues(layer_mix, dim, kv_heads)

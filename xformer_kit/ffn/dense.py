@@ -56,7 +56,18 @@ class FFN(nn.Module):
         return None
 
 
-FFNS = Registry("ffn", caller_arguments=("dim", "depth", "layers", "norm", "linear"), base=FFN)
+class FFNArguments:
+    """What the model passes to the constructor of a feed-forward network."""
+
+    dim: int  # channels of the residual stream
+    depth: int  # index of the first layer that uses it
+    layers: int  # number of layers of the stack
+    norm: Callable[[int], nn.Module]  # creates a norm of the block's kind over so many channels
+    # creates a linear map (in, out, bias); passed only to an expert, which is in both registries
+    linear: Callable[[int, int, bool], nn.Module]
+
+
+FFNS = Registry("ffn", caller_arguments=FFNArguments, base=FFN)
 
 
 def hidden_width(
@@ -97,22 +108,21 @@ class Scales(nn.ParameterList):
 
 
 class Dense(FFN):
-    """Base: projections from `dim` to `width` channels, an activation, and the projection `down`.
+    """Base of networks with projections from `dim` to `width` channels, an activation, and the
+    projection `down`. `hidden_channels` maps the outputs of the projections to the input of `down`,
+    channel by channel. All projections are created with `linear(in, out, bias)`, so the same class
+    is a network for all tokens or, with another `linear`, the experts of a mixture.
 
     fusible: names of the input projections, which are the parameters of `activated_channels`.
-    `hidden_channels` maps their outputs to the input of `down`, channel by channel. All projections
-    are created with `linear(in, out, bias)`, so the same class is a network for all tokens or, with
-    another `linear`, the experts of a mixture.
-
     scaled: empty, or the activated input projection if each of their channels has a learned factor,
         1 at the start; the activated ones are also multiplied by sqrt(dim), as products of rows and
         inputs of length 1 are about dim^-0.5.
     """
 
     fusible: tuple[str, ...] = ()
-    fused_maps: FusedProjections | None = None
-    gate: Any
-    up: Any
+    fused_maps: FusedProjections | None = None  # set in generation, for the maps in `fusible`
+    gate: Any  # an input projection, if `activated_channels` has a parameter of this name
+    up: Any  # the same
 
     parameter_info: Mapping[str, Info] = {
         "gate": hidden("width", "dim", scales_output=True),

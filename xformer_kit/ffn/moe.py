@@ -15,13 +15,20 @@ from xformer_kit.tensors import SubmoduleInfo, hidden
 from xformer_kit.tensors.cache import JointCache
 from xformer_kit.tensors.tokens import with_fields
 
-# The kinds of experts. Their width is an option of the mixture.
-EXPERTS = Registry(
-    "expert",
-    caller_arguments=("dim", "norm", "linear", "width", "expand", "multiple_of"),
-    base=Dense,
-    group="ffn.expert",
-)
+
+class ExpertArguments:
+    """What a mixture passes to the constructor of its experts, one network for all of them."""
+
+    dim: int  # channels of the residual stream
+    norm: Callable[[int], nn.Module]  # creates a norm of the block's kind over so many channels
+    linear: Callable[[int, int, bool], nn.Module]  # creates a linear map (in, out, bias) per expert
+    # options of the mixture, for `hidden_width`
+    width: int | None  # channels of an expert; None: expand x dim
+    expand: float | None  # multiple of dim; None: the expert's default
+    multiple_of: int | None  # channels, to a multiple of which the expanded width is rounded up
+
+
+EXPERTS = Registry("expert", caller_arguments=ExpertArguments, base=Dense, group="ffn.expert")
 EXPERTS.register("glu", also_called=GLU_NAMES, similar=("gated",))(GLU)
 EXPERTS.register("mlp", also_called=("feed_forward", "dense"))(MLP)
 

@@ -58,9 +58,15 @@ class Router(nn.Module):
         """Receives the loads of an optimizer step, summed over its micro-batches and ranks."""
 
 
-ROUTERS = Registry(
-    "router", caller_arguments=("dim", "experts", "top_k"), base=Router, group="ffn.router"
-)
+class RouterArguments:
+    """What a mixture passes to the constructor of its router."""
+
+    dim: int  # channels of the residual stream
+    experts: int  # number of experts
+    top_k: int  # experts of a token
+
+
+ROUTERS = Registry("router", caller_arguments=RouterArguments, base=Router, group="ffn.router")
 
 
 def count_experts(experts: Tensor, count: int, ones: Tensor | None = None) -> Tensor:

@@ -203,7 +203,7 @@ def _bias(title: str, position: Position, length: int, heads: int, future: bool)
     slot = torch.arange(length, device=device)[None]
     tokens = Tokens(slot=slot, position=slot)
     head = torch.arange(heads, device=device).view(1, -1, 1, 1)
-    bias = position.begin(tokens, tokens).bias(tokens.as_query(), tokens.as_key(), head)
+    bias = position.prepare(tokens, tokens).bias(tokens.as_query(), tokens.as_key(), head)
     values = bias.expand(1, heads, length, length)[0].float().cpu()
     name = title if title == kind else f"{title} {kind}".strip()
     return Bias(name, values, "shift" not in position.breaks, future)

@@ -94,7 +94,7 @@ class _TreeBuilder:
         children += self.with_parameters(plan.name, modules)
         blocks = []
         for i, (_, block) in enumerate(plan.own_blocks):
-            layers = [depth for depth, called in enumerate(plan.calls) if called == i]
+            layers = [depth for depth, called in enumerate(plan.block_index) if called == i]
             blocks.append((layers, self.block(f"{plan.name}.{i}", block, len(layers))))
         children += fold_equal(blocks)
         children += self.with_parameters(plan.name, [("norm", stack.norm, norm)])

@@ -3,6 +3,7 @@
 from xformer_kit.kernel.base import (
     KERNELS,
     Kernel,
+    KernelExplanation,
     cannot_compute,
     cannot_train,
     cannot_train_on,

@@ -24,7 +24,7 @@ ScoreFn = Callable[[Tensor, Tensor | None], Tensor]
 class KernelExplanation(NamedTuple):
     """How a kernel runs, for `xformer explain`."""
 
-    description: str = ""
+    description: str = ""  # of the computation, in words
     saved_scores: int = 0  # scores that each layer saves for backward, per head and sequence
 
 

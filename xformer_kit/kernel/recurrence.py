@@ -23,13 +23,16 @@ from xformer_kit.tensors.tokens import AttentionContext, document_segments
 class Recurrence(NamedTuple):
     """The inputs of a recurrence."""
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    decay: Tensor | None = None  # logarithms, at most 0; None: nothing is forgotten
-    # share of the value at a key that is replaced by the new one; None: no delta rule
+    q: Tensor  # (b, h, t, d)
+    k: Tensor  # (b, h, t, d)
+    v: Tensor  # (b, h, t, e)
+    # (b or 1, h, t): logarithms, at most 0; None: nothing is forgotten
+    decay: Tensor | None = None
+    # (b or 1, h, t): share of the value at a key that is replaced by the new one; None: no delta
+    # rule
     beta: Tensor | None = None
-    segment: Tensor | None = None  # None: one document
+    # (b or 1, t): number of documents that have begun since the given state; None: one document
+    segment: Tensor | None = None
 
     def padded(self, count: int) -> "Recurrence":
         """Appends `count` tokens that leave the state unchanged."""

@@ -3,7 +3,7 @@ names, a user's own among them.
 """
 
 from xformer_kit.metrics.direction import direction, metric_option_faults, mode_of
-from xformer_kit.metrics.registered import METRICS
+from xformer_kit.metrics.registered import METRICS, BuiltInMetric
 from xformer_kit.metrics.table import (
     KNOWN,
     TEST,
@@ -22,6 +22,7 @@ __all__ = [
     "TRAIN_LOSS",
     "VAL",
     "VAL_LOSS",
+    "BuiltInMetric",
     "KnownMetric",
     "direction",
     "known_metric",

@@ -14,7 +14,14 @@ from typing import Literal
 
 from xformer_kit.registry import Registry, at_least
 
-METRICS = Registry("metric", caller_arguments=("classes",), group="metrics", several=True)
+
+class MetricArguments:
+    """What a run passes to the constructor of a metric."""
+
+    classes: int  # number of classes, or of tokens
+
+
+METRICS = Registry("metric", caller_arguments=MetricArguments, group="metrics", several=True)
 
 
 @dataclass(frozen=True)

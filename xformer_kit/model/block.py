@@ -25,13 +25,13 @@ class BlockInput(NamedTuple):
     """The inputs of a block in addition to the residual stream."""
 
     contexts: Mapping[str, AttentionContext] = {}  # by name of the attention
-    tokens: Tokens = UNKNOWN
+    tokens: Tokens = UNKNOWN  # of this call, (b, t)
     key: Tokens = UNKNOWN  # the same after those that are cached
-    source: Tensor | None = None  # (b, s, dim)
-    # by sublayer, or by POSITION_CACHE_NAME; empty outside generation
+    source: Tensor | None = None  # the encoder's output (b, s, dim)
+    # by name of the sublayer, or "<attention>.position"; empty outside generation
     caches: Mapping[str, Cache] = {}
-    cross_layer_state: CrossLayerState = {}
-    extras: Mapping[str, ExtraInput] = {}
+    cross_layer_state: CrossLayerState = {}  # of the layers before it
+    extras: Mapping[str, ExtraInput] = {}  # by name of the extra
 
 
 class Block(nn.Module):
@@ -178,15 +178,14 @@ class SublayerCall(Sublayer):
         return output
 
     def added(self, h: Tensor) -> Tensor:
-        """What the output h adds to the stream: h after dropout, the extras' hook `added` and the
-        multiplier.
+        """What the output h adds to the stream: h after dropout, the extras' hook
+        `sublayer_output` and the multiplier.
         """
         block = self.block
         if block.dropout:
             h = F.dropout(h, block.dropout, block.training)
         for key, extra in block.extras.items():
-            h = same_shape(
-                extra.added(self.name, h, self.layer.extras[key]), h, f"extra.{key}", "added"
-            )
+            changed = extra.sublayer_output(self.name, h, self.layer.extras[key])
+            h = same_shape(changed, h, f"extra.{key}", "sublayer_output")
         factor = block.multipliers[self.name]
         return h if factor == 1.0 else h * factor

@@ -97,7 +97,10 @@ def _stack(model: ModelPlan, plan: StackPlan, vocab_size: int) -> Stack:
     kernels = {name: _kernel(*kernel) for name, kernel in plan.attention.kernels.items()}
     extras = _extras(model, plan, vocab_size)
     block = partial(_block, model, plan, kernels, extras)
-    blocks = [block(depth, plan.calls.count(plan.calls[depth])) for depth, _ in plan.own_blocks]
+    blocks = [
+        block(depth, plan.block_index.count(plan.block_index[depth]))
+        for depth, _ in plan.own_blocks
+    ]
     if plan is model.output:
         for extra in extras.values():
             extra.add_blocks(block)
@@ -142,7 +145,7 @@ def _extras(model: ModelPlan, plan: StackPlan, vocab_size: int) -> dict[str, Ext
             depth: {sub.name: sub.kind for sub in block.sublayers}
             for depth, block in enumerate(plan.blocks)
         },
-        "calls": plan.calls,
+        "block_index": plan.block_index,
         "kv_heads": traits.kv_heads,
         "v_head_dim": traits.v_head_dim,
         "norm": partial(_norm, plan.base.nodes["norm"]),
@@ -162,7 +165,7 @@ def _block(
     calls: int = 0,
 ) -> Block:
     """The block of layer `depth`. calls: number of layers that use it, 0 for an extra's block."""
-    block, group_of = plan.blocks[depth], plan.attention.group_of[plan.calls[depth]]
+    block, group_of = plan.blocks[depth], plan.attention.group_of[plan.block_index[depth]]
     common: dict[str, Any] = {"dim": plan.dim, "depth": depth, "layers": len(plan.blocks)}
     modules, exchanges = {}, key_exchanges(plan)
     max_len = plan.max_len + sum(extra.front_tokens for extra in extras.values())
@@ -172,10 +175,10 @@ def _block(
             modules[sub.name] = FFNS.create(sub.component, **arguments)
             continue
         arguments["kernel"] = kernels[plan.attention.groups[group_of[sub.name]].kernel]
-        arguments["exchange"] = exchanges.get((plan.calls[depth], sub.name))
+        arguments["exchange"] = exchanges.get((plan.block_index[depth], sub.name))
         modules[sub.name] = ATTENTIONS.create(sub.component, **arguments, max_len=max_len)
-    first = plan.calls.index(plan.calls[depth])  # the first layer that uses the block
-    layer_extras = {name: extra.of_layer(first, modules) for name, extra in extras.items()}
+    first = plan.block_index.index(plan.block_index[depth])  # the first layer that uses the block
+    layer_extras = {name: extra.layer_module(first, modules) for name, extra in extras.items()}
     return Block(
         modules,
         [[sub.name for sub in group] for group in block.groups],
@@ -192,7 +195,7 @@ def _block(
 
 def _placements(model: ModelPlan, plan: StackPlan, block: BlockPlan, depth: int) -> list[Any]:
     """One placement per group of the block; `order` counts the groups of the stack."""
-    last = len(plan.calls) - 1 - plan.calls[::-1].index(plan.calls[depth])
+    last = len(plan.block_index) - 1 - plan.block_index[::-1].index(plan.block_index[depth])
     group_counts = [len(layer.groups) for layer in plan.blocks]
     before, later = sum(group_counts[:depth]), sum(group_counts[depth:last])
     return [

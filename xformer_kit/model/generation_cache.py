@@ -25,7 +25,7 @@ class GenerationCache:
     rows: int  # number of sequences
     max_len: int  # tokens for which it has room
     source_len: int  # tokens of the source
-    tokens: Tokens | None = None
+    tokens: Tokens | None = None  # so far
     # newest tokens that are in no cache, because the cached keys were invalid at their length
     uncached: int = 0
     window_left: int | None = None  # cached tokens before a new one; None: all

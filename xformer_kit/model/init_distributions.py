@@ -14,9 +14,9 @@ from xformer_kit.tensors import ParameterInfo
 class Matrix(NamedTuple):
     """The properties of a matrix (..., out, in) that an initialisation may use."""
 
-    name: str
-    shape: tuple[int, ...]
-    info: ParameterInfo
+    name: str  # of the parameter in the model
+    shape: tuple[int, ...]  # (..., out, in)
+    info: ParameterInfo  # role, axes, ...
     # number of matrices that write to the residual stream of its stack; 0 if it is none of them
     writes: int = 0
     gain: float = 1.0  # factor of its standard deviation, set by the placement around it
@@ -75,8 +75,14 @@ class Init:
         return nn.init.trunc_normal_(drawn, 0, std, -limit, limit, generator=generator)
 
 
-# dim: channels of the residual stream; stacks: stack -> layers.
-INITS = Registry("init", caller_arguments=("dim", "stacks"), base=Init)
+class InitArguments:
+    """What the model passes to the constructor of an initialisation."""
+
+    dim: int  # channels of the residual stream
+    stacks: Mapping[str, int]  # name of each stack -> its number of layers
+
+
+INITS = Registry("init", caller_arguments=InitArguments, base=Init)
 
 
 @INITS.register("gpt2", also_called=("gpt",), similar=("normal",))

@@ -59,7 +59,7 @@ class Stack(nn.Module):
         self.position = nn.ModuleDict(position)
         self.kernels = dict(kernels)
         self.attention_groups = plan.attention.groups
-        self.block_index = plan.calls  # index of the block that each layer calls
+        self.block_index = plan.block_index  # index of the block that each layer calls
         self.loops = plan.loops  # times that the layers are repeated
         self.train_loops = plan.train_loops  # least and most of them in training
         for at, block in enumerate(blocks):
@@ -237,9 +237,9 @@ class Stack(nn.Module):
             # A slot is an index in a row. Rows of source and target have no common index, so that
             # their slots are positions.
             query, key = (tokens._replace(slot=tokens.position) for tokens in (query, key))
-            tables = position.begin(query, key)
+            tables = position.prepare(query, key)
         else:
-            tables = position.begin(query, query, cached=key.length - query.length)
+            tables = position.prepare(query, query, cached=key.length - query.length)
         context = AttentionContext(
             query,
             key,

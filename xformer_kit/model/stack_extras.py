@@ -18,8 +18,8 @@ class StackExtras:
     an extra return for its later hooks.
 
     inputs: of the hooks in the stack, by extra. Their memory grows from layer to layer.
-    initial_memory: what `begin` returned, by extra. In a block the memory holds only this and what
-        `before_layer` returned for this layer, so that layers share one compiled graph.
+    initial_memory: what `prepare` returned, by extra. In a block the memory holds only this and
+        what `before_layer` returned for this layer, so that layers share one compiled graph.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class StackExtras:
         for name, extra in self.extras.items():
             extra_cache = None if cache is None else cache.extra.get(name, {})
             extra_input = ExtraInput(tokens, key, placement=placement, cache=extra_cache)
-            self.initial_memory[name] = memory = extra.begin(extra_input)
+            self.initial_memory[name] = memory = extra.prepare(extra_input)
             self.inputs[name] = extra_input._replace(memory=memory)
 
     def embed(self, x: Tensor) -> Tensor:

@@ -13,7 +13,14 @@ from xformer_kit.registry import Fault, Registry, above, at_least, format_value
 from xformer_kit.tensors import vector
 from xformer_kit.tensors.tokens import scaled_to_unit
 
-NORMS = Registry("norm", caller_arguments=("dim",))
+
+class NormArguments:
+    """What the model passes to the constructor of a norm."""
+
+    dim: int  # channels of the last axis of its input
+
+
+NORMS = Registry("norm", caller_arguments=NormArguments)
 
 
 HALF = (torch.bfloat16, torch.float16)

@@ -1,20 +1,5 @@
 """Objectives: the loss of a batch, in plain torch.
 
-    needs            the sets of stacks that it can train
-    reads            the forms of corpora that it can train on: text, pairs, labelled
-    documents        whether it separates the documents of a text (data.documents)
-    multi_token      whether it trains the additional predictions of extras
-    laws             the laws that all components must keep; others are refused
-    specials         special tokens, such as a start, an end, a mask
-    cannot           faults of a composed model for this objective
-    example          transforms one example of the corpus, in the loader
-    add_step_totals  adds values of the whole step to its micro-batches
-    loss             the summed loss of a batch, its number of tokens, and the model's report
-    outputs          what metrics can be computed from: logits, classes, values, texts
-    loss_and_predictions  the loss, and the logits and targets for metrics
-    blank            a batch of the largest size, to measure memory
-    text_use         what a trained model does with a text: continue, answer, fill or label it
-
 Sums, not means: micro-batches and ranks add up, and the trainer divides by the step's tokens.
 """
 
@@ -66,19 +51,21 @@ def trained_stacks(objective: "type[Objective]") -> str:
 class Objective:
     """Base of the objectives. `loss` has no default.
 
-    Set before `example` is called: `stacks`, those of the model; `tokenizer`, of the predicted
-    text; `source_tokenizer`, if the source has another one.
+    `stacks` and the tokenizers are set before `example` is called.
     """
 
-    needs: tuple[tuple[str, ...], ...] = (("decoder",),)
+    needs: tuple[tuple[str, ...], ...] = (("decoder",),)  # the sets of stacks that it can train
+    # the forms of corpora that it can train on: text, pairs, labelled
     reads: tuple[str, ...] = ("text",)
     own_data: bool = False  # whether it needs data of one's own, so that no fix proposes it
-    documents: bool = False
-    multi_token: bool = False
-    laws: tuple[str, ...] = ()  # names of `xformer_kit.laws`
+    documents: bool = False  # whether it separates the documents of a text (data.documents)
+    multi_token: bool = False  # whether it trains the additional predictions of extras
+    # names of `xformer_kit.laws` that all components must keep; others are refused
+    laws: tuple[str, ...] = ()
     # model -> its mask, if the command line sets none
     masks: Mapping[str, str] = {}
-    # "goes on", "answers", "fills" one token per hole, "restores" spans, "labels"; "": nothing
+    # what a trained model does with a text: "goes on", "answers", "fills" one token per hole,
+    # "restores" spans, "labels"; "": nothing
     text_use: str = ""
     # whether every token is predicted once, so that bits per byte are defined
     predicts_every_token: bool = False
@@ -88,10 +75,11 @@ class Objective:
     loss_unit: str = PER_TOKEN  # of other units there is no perplexity
     # average share of the tokens for which the head is computed in training
     given_logits: float = 1.0
-    specials: tuple[str, ...] = ()  # options may add more to an instance
-    stacks: tuple[str, ...] = ()
-    tokenizer: Any = None
-    source_tokenizer: Any = None
+    # special tokens, such as a start, an end, a mask; options may add more to an instance
+    specials: tuple[str, ...] = ()
+    stacks: tuple[str, ...] = ()  # those of the model
+    tokenizer: Any = None  # of the predicted text
+    source_tokenizer: Any = None  # of the source, if it is another one
     # streams that are predicted; their last token is not read
     predicted: tuple[str, ...] = ()
 

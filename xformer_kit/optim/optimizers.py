@@ -1,4 +1,4 @@
-"""Optimizers and their parameter groups."""
+"""Optimizers: each a torch.optim.Optimizer over `parameter_groups(model, weight_decay)`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,16 @@ from torch import nn
 from xformer_kit.registry import Context, Fault, Options, Registry, above, at_least
 from xformer_kit.tensors import canonical, parameter_table
 
-OPTIMIZERS = Registry("optim", caller_arguments=("model", "fused"), base=torch.optim.Optimizer)
+
+class OptimizerArguments:
+    """What a run passes to the constructor of an optimizer."""
+
+    model: nn.Module  # see `parameter_groups`
+    # whether torch's fused step is used; None: if every parameter supports it
+    fused: bool | None
+
+
+OPTIMIZERS = Registry("optim", caller_arguments=OptimizerArguments, base=torch.optim.Optimizer)
 
 FUSED = ("cpu", "cuda", "mps", "xpu")  # devices with torch's fused step
 

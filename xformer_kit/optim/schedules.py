@@ -40,6 +40,7 @@ class Schedule:
         self.final = final
 
     def __call__(self, step: int) -> float:
+        """Returns the factor of `optim.lr` at an optimizer step, counted from 0."""
         if step < self.warmup:
             return (step + 1) / (self.warmup + 1)
         if step <= self.start:
@@ -57,7 +58,13 @@ class Schedule:
         yield from at_most(options, final=1)
 
 
-SCHEDULES = Registry("schedule", caller_arguments=("max_steps",), base=Schedule)
+class ScheduleArguments:
+    """What a run passes to the constructor of a schedule."""
+
+    max_steps: int  # optimizer steps of the run
+
+
+SCHEDULES = Registry("schedule", caller_arguments=ScheduleArguments, base=Schedule)
 
 
 @SCHEDULES.register("constant", also_called=("constant_with_warmup", "none", "flat"))

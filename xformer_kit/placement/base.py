@@ -20,11 +20,12 @@ MakeNorm = Callable[[], nn.Module]  # creates a norm over the residual stream
 class Sublayer(Protocol):
     """A sublayer as a function of its input only, (b, t, dim) -> (b, t, dim)."""
 
-    def __call__(self, x: Tensor) -> Tensor: ...
+    def __call__(self, x: Tensor) -> Tensor:
+        """x (b, t, dim) -> its output (b, t, dim)."""
 
     def added(self, h: Tensor) -> Tensor:
-        """What an output h adds to the stream: h with the model's dropout, the extras' hook `added`
-        and the residual multiplier.
+        """What an output h adds to the stream: h with the model's dropout, the extras' hook
+        `sublayer_output` and the residual multiplier.
         """
 
 
@@ -40,7 +41,7 @@ class SublayerGroup:
         summed as those of a feed-forward network.
     """
 
-    sublayers: Sequence[Sublayer]
+    sublayers: Sequence[Sublayer]  # of the group
     report: Report = field(default_factory=dict)
 
     def __call__(
@@ -103,7 +104,9 @@ class Placement(nn.Module):
         return x, *(x.clone() for _ in range(streams - 1 if isinstance(streams, int) else 0))
 
     @staticmethod
-    def joined(state: State, earlier: State, join: Callable[[Tensor, Tensor], Tensor]) -> State:
+    def combine_streams(
+        state: State, earlier: State, join: Callable[[Tensor, Tensor], Tensor]
+    ) -> State:
         """The state before a layer into which an `earlier` state enters by a skip connection:
         join(x, y) for each stream x and the same stream y of the earlier state.
         """
@@ -126,17 +129,23 @@ class Placement(nn.Module):
         return 1.0
 
 
-# dim: channels of the residual stream; norm: a function without arguments that creates a norm.
-# depth: index of the first layer that uses the block; layers: number of layers of the stack.
-# order: number of groups of sublayers before this one in its stack, at the first call of its block;
-# latest: that number at the last call.
-# parallel: number of sublayers in the group; kinds: "attn" or "ffn" for each of them.
-# stack: name of the stack; stacks: name -> number of layers, of each stack of the model.
-CALLER_ARGUMENTS = ("dim", "norm", "depth", "layers", "order", "latest", "parallel", "kinds")
-PLACEMENTS = Registry(
-    "placement",
-    caller_arguments=(*CALLER_ARGUMENTS, "stack", "stacks"),
-)
+class PlacementArguments:
+    """What the model passes to the constructor of a placement, of which each group has one."""
+
+    dim: int  # channels of the residual stream
+    norm: MakeNorm  # creates a norm over the residual stream, without arguments
+    depth: int  # index of the first layer that uses the block
+    layers: int  # number of layers of the stack
+    # number of groups of sublayers before this one in its stack, in the first layer of its block
+    order: int
+    latest: int  # the same in the last layer that uses the block
+    parallel: int  # number of sublayers of the group
+    kinds: Sequence[str]  # "attn" or "ffn" for each of them
+    stack: str  # name of the stack, "encoder" or "decoder"
+    stacks: Mapping[str, int]  # name of each stack of the model -> its number of layers
+
+
+PLACEMENTS = Registry("placement", caller_arguments=PlacementArguments)
 
 
 class SublayerNorms(nn.ModuleList):
@@ -144,7 +153,7 @@ class SublayerNorms(nn.ModuleList):
     for each.
     """
 
-    factor: Tensor | None
+    factor: Tensor | None  # None: 1
 
     def __init__(self, norm: MakeNorm, parallel: int, shared: bool, factor: float | None = None):
         super().__init__(norm() for _ in range(1 if shared else parallel))

@@ -20,7 +20,7 @@ def earlier_keys(plan: StackPlan) -> Iterator[tuple[AttentionCall, AttentionCall
     """
     latest: dict[int, AttentionCall] = {}  # attention group -> the last with keys of its own
     for depth, block in enumerate(plan.blocks):
-        groups = plan.attention.group_of[plan.calls[depth]]
+        groups = plan.attention.group_of[plan.block_index[depth]]
         for sub in (sub for sub in block.sublayers if sub.kind == "attn"):
             call, group = AttentionCall(depth, sub), groups[sub.name]
             if sub.component.get("keys") == "earlier":
@@ -35,7 +35,7 @@ def key_exchanges(plan: StackPlan) -> dict[tuple[int, str], str]:
     """
     names: dict[tuple[int, str], str] = {}
     for call, source in earlier_keys(plan):
-        group = plan.attention.group_of[plan.calls[call.depth]][call.sublayer.name]
+        group = plan.attention.group_of[plan.block_index[call.depth]][call.sublayer.name]
         for depth, sub in (call, source) if source else (call,):
-            names[plan.calls[depth], sub.name] = f"of group {group}"
+            names[plan.block_index[depth], sub.name] = f"of group {group}"
     return names

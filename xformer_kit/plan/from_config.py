@@ -70,10 +70,10 @@ def stack_plan(config: Node, name: str) -> StackPlan:
     order = layer_order(stack, layers)
     unique = stack.get("unique_layers") or model["unique_layers"] or layers
     loops = model["loops"]
-    calls = shared_by(layers, unique, model["sharing"]) * loops
+    block_index = shared_by(layers, unique, model["sharing"]) * loops
     order, layers = order * loops, layers * loops
     variants = {
-        variant: _block(config, name, variant, layers, len(set(calls)))
+        variant: _block(config, name, variant, layers, len(set(block_index)))
         for variant in dict.fromkeys(["base", *order])
     }
     base = variants["base"].nodes
@@ -87,7 +87,7 @@ def stack_plan(config: Node, name: str) -> StackPlan:
         max_len=max_len(config),
         blocks=tuple(variants[variant] for variant in order),
         variants=variants,
-        calls=calls,
+        block_index=block_index,
         embed_norm=base["norm"] if model["embed_norm"] else None,
         final_norm=base["norm"] if final else None,
         dropout=model["dropout"],

@@ -19,12 +19,14 @@ class StackPlan:
     max_len: int
     blocks: tuple[BlockPlan, ...]  # one per layer; layers of one variant share the plan
     variants: Mapping[str, BlockPlan]  # those that are used, and "base"
-    calls: tuple[int, ...]  # for each layer the block that it calls: 0, 1, 2, ... if none is shared
+    block_index: tuple[
+        int, ...
+    ]  # for each layer the block that it calls: 0, 1, 2, ... if none is shared
     embed_norm: Node | None
     final_norm: Node | None
     dropout: float
     multiplier: float  # of what sublayers add to the residual stream
-    loops: int  # times that the layers are repeated; `blocks` and `calls` hold all of them
+    loops: int  # times that the layers are repeated; `blocks` and `block_index` hold all of them
     train_loops: tuple[int, int]  # least and most loops in training
     breaks: Mapping[str, str] = field(default_factory=dict)  # law -> component and reason
     cross_breaks: Mapping[str, str] = field(default_factory=dict)  # of cross attentions only
@@ -45,7 +47,7 @@ class StackPlan:
     @property
     def own_blocks(self) -> list[tuple[int, BlockPlan]]:
         """Each block that is owned, with the first layer that calls it."""
-        firsts = [self.calls.index(block) for block in range(max(self.calls) + 1)]
+        firsts = [self.block_index.index(block) for block in range(max(self.block_index) + 1)]
         return [(depth, self.blocks[depth]) for depth in firsts]
 
 

@@ -12,6 +12,6 @@ from xformer_kit.position.content import (
     token_distances,
 )
 from xformer_kit.position.rotary import Rotary, RotaryTables, odd_channel_fault
-from xformer_kit.position.scaling import SCALINGS
+from xformer_kit.position.scaling import SCALINGS, Scaling
 from xformer_kit.tensors.precision import at_least_fp32
 from xformer_kit.tensors.tokens import scaled_products

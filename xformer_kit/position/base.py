@@ -34,7 +34,7 @@ class Position(nn.Module):
     enters: the places where it enters: `embed`, `rotate`, `bias` or `scores`; also `rotate_key` if
     keys are rotated differently from queries, which changes their lengths. Places whose methods the
     class overrides are added automatically; a position declares the places of the tables that
-    `begin` returns.
+    `prepare` returns.
     breaks: laws that it breaks, with the reason; `shift` if it depends on more than distances
     between tokens.
     learned: whether its bias has weights.
@@ -54,7 +54,7 @@ class Position(nn.Module):
         own |= {"scores"} if cls.read is not Position.read else set()
         cls.enters = tuple(place for place in PLACES if place in own or place in cls.enters)
 
-    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> Any:
+    def prepare(self, query: Tokens, key: Tokens, cached: int = 0) -> Any:
         """Returns the object whose `rotate`, `bias` and `scores` are called in this forward of the
         stack.
 
@@ -162,11 +162,18 @@ def rotate_nothing(tables: Any, x: Tensor, tokens: Tokens) -> Tensor:
     return x
 
 
-POSITIONS = Registry(
-    "position",
-    caller_arguments=("dim", "heads", "head_dim", "max_len", "layers", "stack"),
-    base=Position,
-)
+class PositionArguments:
+    """What the model passes to the constructor of a position."""
+
+    dim: int  # channels of the residual stream, or of the embeddings if it is added to those
+    heads: int  # query heads
+    head_dim: int  # channels of a head that it rotates
+    max_len: int  # model.max_len, the longest text in tokens
+    layers: int  # number of layers of the stack
+    stack: str  # name of the stack, "encoder" or "decoder"
+
+
+POSITIONS = Registry("position", caller_arguments=PositionArguments, base=Position)
 
 
 @POSITIONS.register("none", also_called=("nope",))

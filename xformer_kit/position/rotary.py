@@ -133,7 +133,7 @@ class Rotary(Position):
                 fix="Use another scaling there.",
             )
 
-    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> RotaryTables:
+    def prepare(self, query: Tokens, key: Tokens, cached: int = 0) -> RotaryTables:
         table = self._table(query)
         of_key = table if key.position is query.position else self._table(key)
         return RotaryTables(

@@ -22,17 +22,17 @@ class Context:
     # config path of the block, e.g. "model.decoder.variants.local", or of its cross attention,
     # "model.decoder.cross"; for `check` of the component
     path: str = ""
-    stack: str = "decoder"
+    stack: str = "decoder"  # name of its stack
     dim: int = 0  # channels of the residual stream
-    layers: int = 0  # blocks of the stack
-    max_len: int = 0  # tokens
+    layers: int = 0  # number of layers of the stack
+    max_len: int = 0  # model.max_len, the longest text in tokens
     seq_len: int | None = None  # tokens of a training example
     names: Mapping[str, str] = field(default_factory=dict)  # kind -> name of the component
     options: Mapping[str, Node] = field(default_factory=dict)  # kind -> its node
-    attn: AttentionTraits = None  # type: ignore[assignment]
-    mask: MaskTraits = None  # type: ignore[assignment]
-    position: PositionTraits = None  # type: ignore[assignment]
-    norm: NormTraits = None  # type: ignore[assignment]
+    attn: AttentionTraits = None  # type: ignore[assignment]  # of its sublayer, if an attention
+    mask: MaskTraits = None  # type: ignore[assignment]  # of its attention
+    position: PositionTraits = None  # type: ignore[assignment]  # of its attention
+    norm: NormTraits = None  # type: ignore[assignment]  # of its sublayer
     cross: bool = False  # whether it is an attention to another stack
     # names of linear maps of the sublayer's input that extras can change, such as q, k and v
     fusible: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Context:
     blocks: int = 0  # distinct blocks of the stack
     # Names of its trait `cross_layer` that a later layer takes from it, or it from an earlier one.
     exchanged_tensors: frozenset[str] = frozenset()
-    device: str = "cpu"
+    device: str = "cpu"  # type of the device of the run
     precision: str = "auto"  # trainer.precision
     outer: Options | None = None  # options of the component that this one is an option of
     stacks: tuple[Any, ...] = ()  # for an extra: the plans of the model's stacks

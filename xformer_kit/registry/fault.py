@@ -70,7 +70,7 @@ class Unused(Fault):
     unused = True
 
 
-Faults = Iterator[Fault]
+Faults = Iterator[Fault]  # what a check yields
 
 
 class ConfigError(ValueError):

@@ -10,6 +10,7 @@ time the component is needed.
 """
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -61,8 +62,8 @@ class Registry(Node):
     all files of the kind. The order is: the core and a user's components as registered, then the
     zoo by name.
 
-    caller_arguments: parameters that the model passes by name (dim, depth, ...); every other
-    parameter of a component is an option.
+    caller_arguments: class whose annotated fields are the parameters that the model passes by name
+    (dim, depth, ...), each with a comment; every other parameter of a component is an option.
     base: class of the built component; an option annotated with it, or with a tuple or a dict of
     it, nests components of this kind.
     several: whether a config names any number of them, {name: options}, in place of one.
@@ -74,7 +75,7 @@ class Registry(Node):
     def __init__(
         self,
         kind: str,
-        caller_arguments: tuple[str, ...] = (),
+        caller_arguments: type = object,
         base: type | None = None,
         group: str | None = None,
         several: bool = False,
@@ -385,4 +386,5 @@ class Registry(Node):
                 "is registered twice",
                 fix="Give one of them another name.",
             )
-        return read_options(f"{self.kind} '{name}'", component, self.caller_arguments)
+        passed = tuple(inspect.get_annotations(self.caller_arguments))
+        return read_options(f"{self.kind} '{name}'", component, passed)

@@ -71,7 +71,7 @@ def _meanings(component: Any) -> dict[str, str]:
         nodes = list(ast.walk(ast.parse(source)))
     except (OSError, TypeError, SyntaxError):
         return found
-    comments = _comments(source)
+    comments = line_comments(source)
     for node in nodes:
         if isinstance(node, ast.arguments):
             found |= _of_parameters(node, comments)
@@ -98,7 +98,7 @@ def _described(doc: str) -> dict[str, str]:
     return found
 
 
-def _comments(source: str) -> dict[int, str]:
+def line_comments(source: str) -> dict[int, str]:
     """Returns {line of code: comment after it, else the comment lines above it}."""
     found: dict[int, str] = {}
     above: list[str] = []

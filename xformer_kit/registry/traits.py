@@ -31,9 +31,9 @@ class AttentionTraits:
 class MaskTraits:
     """Properties of a mask, for kernels and checks."""
 
-    band: tuple[float, float] | None = None  # see Mask.band
-    sees_future: bool = True  # see Mask.sees_future
-    sees_prefix: bool = False  # see Mask.sees_prefix
+    band: tuple[float, float] | None = None  # (left, right) if it is exactly a band of distances
+    sees_future: bool = True  # whether a query may see a later key outside of a prefix
+    sees_prefix: bool = False  # whether a query may see later keys of a prefix
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class PositionTraits:
 
     enters: tuple[str, ...] = ()  # of embed, rotate, bias, scores
     isometric: bool = True  # whether rotation keeps the lengths of queries and keys
-    learned: bool = False
+    learned: bool = False  # whether its bias has weights
     # whether `scores` depend on the channels of queries and keys; else they are q k^T * scale and
     # what `read` returns
     channels: bool = True
-    bounded: bool = False
+    bounded: bool = False  # whether it supports at most model.max_len tokens
 
 
 @dataclass(frozen=True)

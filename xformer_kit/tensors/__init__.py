@@ -2,7 +2,7 @@
 reports, and descriptions of parameters.
 """
 
-from xformer_kit.tensors.cache import StateCache
+from xformer_kit.tensors.cache import Cache, JointCache, KeyValueCache, StateCache
 from xformer_kit.tensors.parameters import (
     Info,
     ParameterInfo,
@@ -14,4 +14,14 @@ from xformer_kit.tensors.parameters import (
     parameter_table,
     vector,
 )
+from xformer_kit.tensors.precision import at_least_fp32, no_autocast
 from xformer_kit.tensors.short_conv import ShortConvolution
+from xformer_kit.tensors.tokens import (
+    AttentionContext,
+    FFNContext,
+    Tokens,
+    after_extras,
+    expand_heads,
+    masked_weights,
+    scaled_to_unit,
+)

@@ -13,7 +13,8 @@ class Cache:
     """Base of all caches: what an attention keeps of the tokens so far, or of a source, in
     generation.
 
-    can_rewind: whether `rewind` can remove the newest tokens. length: number of cached tokens.
+    can_rewind: whether `rewind` can remove the newest tokens.
+    length: number of cached tokens.
     tensors: what it keeps, e.g. keys and values.
     """
 

@@ -26,7 +26,7 @@ from torch import nn
 
 from xformer_kit.registry import config_error
 
-Role = Literal["embedding", "hidden", "head", "vector"]
+Role = Literal["embedding", "hidden", "head", "vector"]  # see ParameterInfo
 # Attributes that hold the module inside a wrapper (torch.compile, checkpointing, FSDP).
 WRAPPED = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 
@@ -81,6 +81,7 @@ class SubmoduleInfo(NamedTuple):
     zero_gradient_of_biases: bool = False
 
     def __call__(self, info: ParameterInfo) -> ParameterInfo:
+        """Returns the description with what the outer module adds."""
         axes = info.axes and tuple(
             "*".join(self.axes.get(name, name) for name in axis.split("*")) for axis in info.axes
         )
@@ -113,7 +114,7 @@ def embedding(*axes: str, **facts: Any) -> ParameterInfo:
     return ParameterInfo("embedding", axes or None, **facts)
 
 
-Info = ParameterInfo | SubmoduleInfo
+Info = ParameterInfo | SubmoduleInfo  # a value of `parameter_info`
 
 
 def parameter_table(model: nn.Module) -> dict[str, ParameterInfo]:

@@ -1,11 +1,12 @@
-"""Reports: tensors that modules return from a forward pass, by name. The entries `loss` of all
-modules are summed; other names start with that of their module, e.g. `decoder.0.ffn.load`.
-"""
+"""Reports: tensors that modules return from a forward pass, by name."""
 
 from collections import defaultdict
 
 from torch import Tensor, nn
 
+# Name -> tensor. The entries `loss` of all modules are added to the loss; others are summed over
+# the micro-batches and ranks of a step, and their names start with that of their module in the
+# report of the model, e.g. `decoder.0.ffn.load`.
 Report = dict[str, Tensor]
 
 

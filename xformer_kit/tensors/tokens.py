@@ -259,8 +259,8 @@ class AttentionContext(NamedTuple):
     forward for each of its attention groups.
     """
 
-    query: Tokens
-    key: Tokens
+    query: Tokens  # of the queries, (b, t)
+    key: Tokens  # of the keys, with those that are cached, (b, s)
     mask: Any  # a Mask
     position: Any  # a Position with the tables of this forward
     depth: int = 0  # index of the layer

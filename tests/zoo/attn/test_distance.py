@@ -59,7 +59,7 @@ def test_keys_turn_with_the_queries_that_read_them():
         layers=1,
     )
     tokens = Tokens(ids=torch.zeros(1, 3, dtype=torch.long)).with_positions()
-    turns = place.begin(tokens, tokens)
+    turns = place.prepare(tokens, tokens)
     for heads, first in ((6, 2), (3, 1)):
         q = torch.randn(1, heads, 3, HEAD_DIM)
         moved = (turns.rotate(q, tokens) != q).flatten(2).any(-1)[0]

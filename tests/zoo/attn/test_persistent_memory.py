@@ -25,7 +25,7 @@ def run(layer, position="none"):
         position, dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4
     )
     context = AttentionContext(
-        tokens, tokens, Causal(), place.begin(tokens, tokens), cross_layer_state={}
+        tokens, tokens, Causal(), place.prepare(tokens, tokens), cross_layer_state={}
     )
     return layer(
         x(),
@@ -65,7 +65,7 @@ def test_a_learned_key_meets_queries_that_are_not_turned(after):
     place = POSITIONS.create(
         "rotary", dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4
     )
-    turn = place.begin(tokens, tokens)
+    turn = place.prepare(tokens, tokens)
     hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
     heads = []
     for i in range(HEADS):

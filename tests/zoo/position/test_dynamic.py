@@ -24,7 +24,7 @@ def made(**node):
 
 
 def added(place, query: Tokens, key: Tokens) -> torch.Tensor:
-    return bias(AttentionContext(query, key, None, place.begin(query, key)), HEADS)
+    return bias(AttentionContext(query, key, None, place.prepare(query, key)), HEADS)
 
 
 @pytest.mark.parametrize("log", [True, False])
@@ -70,7 +70,7 @@ def test_half_precision_tells_distances_apart():
     tokens = tokens._replace(position=tokens.slot)
     half = made(log=False).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
-        heights = half.begin(tokens, tokens).values
+        heights = half.prepare(tokens, tokens).values
     assert (heights[1001 + 1000] != heights[1001 + 1001]).all()
 
 

@@ -22,12 +22,12 @@ def test_xpos_is_its_equation(pairing):
     draw = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 1, 7, 8, generator=draw) for _ in range(2))
     at = Tokens(slot=torch.arange(7)[None], position=torch.arange(7)[None])
-    table = place.begin(at, at)
+    table = place.prepare(at, at)
     scores = (table.rotate(q, at) @ table.rotate_key(k, at).mT)[0, 0]
     later = Tokens(
         slot=torch.arange(4, 7)[None], position=torch.arange(4, 7)[None]
     )  # queries of a text whose keys are all there
-    table = place.begin(later, at)
+    table = place.prepare(later, at)
     of_later = (table.rotate(q[:, :, 4:], later) @ table.rotate_key(k, at).mT)[0, 0]
     torch.testing.assert_close(of_later, scores[4:], rtol=1e-4, atol=1e-4)
     pairs = [x[0, 0].unflatten(-1, (2, 4) if pairing == "half" else (4, 2)) for x in (q, k)]

@@ -29,7 +29,7 @@ def unique_layers_faults(config: Node) -> Faults:
 def mixed_variants_faults(stack: StackPlan) -> Faults:
     """Yields the fault of the first two layers that share a block and are of different variants."""
     first_layers = dict[int, int]()  # index of a block -> the first layer that uses it
-    for layer, block in enumerate(stack.calls):
+    for layer, block in enumerate(stack.block_index):
         first = first_layers.setdefault(block, layer)
         one, other = stack.blocks[first].variant, stack.blocks[layer].variant
         if one != other:

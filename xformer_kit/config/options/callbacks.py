@@ -8,12 +8,22 @@ registered.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from xformer_kit.metrics import TRAIN_LOSS, VAL_LOSS, metric_option_faults
 from xformer_kit.registry import Fault, Faults, Node, Registry, at_least, not_empty
 
-CALLBACKS = Registry("callback", caller_arguments=("run_dir",), group="callbacks", several=True)
+
+class CallbackArguments:
+    """What a run passes to the constructor of a callback."""
+
+    run_dir: Path  # the run's directory
+
+
+CALLBACKS = Registry(
+    "callback", caller_arguments=CallbackArguments, group="callbacks", several=True
+)
 CHECKPOINTS = Fault(
     "",
     "checkpoints are settings of the run",

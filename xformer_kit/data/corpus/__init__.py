@@ -12,6 +12,7 @@ from xformer_kit.data.corpus import (
     scan,
     text,
 )
-from xformer_kit.data.corpus.base import CORPORA, Corpus, PairCorpus
+from xformer_kit.data.corpus.base import CORPORA, Corpus, PairCorpus, hash_fraction
+from xformer_kit.data.corpus.probes.base import Probe
 
-__all__ = ["CORPORA", "Corpus", "PairCorpus"]
+__all__ = ["CORPORA", "Corpus", "PairCorpus", "Probe", "hash_fraction"]

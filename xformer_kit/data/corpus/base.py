@@ -22,9 +22,9 @@ class Corpus:
     """
 
     form = "text"
-    documents = False  # whether each text of `texts` is a document
-    splits: tuple[str, ...] = ("train", "valid")
-    config_path = "data"  # config path of its options; a mixture sets that of its parts
+    documents: bool = False  # whether each text of `texts` is a document
+    splits: tuple[str, ...] = ("train", "valid")  # and "test", if it has one
+    config_path: str = "data"  # config path of its options; a mixture sets that of its parts
 
     @classmethod
     def forms(cls) -> dict[str, str]:

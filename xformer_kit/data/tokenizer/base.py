@@ -59,6 +59,7 @@ class Tokenizer:
 
     @classmethod
     def restore(cls, state: Plain) -> "Tokenizer":
+        """Returns the tokenizer of a `state`."""
         return cls(**state)
 
     @property
@@ -72,6 +73,7 @@ class Tokenizer:
 
     @property
     def dtype(self) -> np.dtype:
+        """The smallest unsigned type of ids of text."""
         return np.min_scalar_type(min(max(self.vocab_size - 1, 0), 2**32 - 1))
 
     def join(self, ids: Ids) -> bytes:
@@ -89,6 +91,7 @@ class Tokenizer:
         return joined if continuation or not self.spaced else joined.removeprefix(b" ")
 
     def decode(self, ids: Ids) -> str:
+        """Returns the text of token ids."""
         return self.to_bytes(ids).decode("utf-8", "replace")
 
     def stream(self, continuation: bool = False) -> "Stream":

@@ -72,7 +72,7 @@ class Canon(Extra):
         self,
         dim: int,
         sublayers: dict[int, dict[str, str]],
-        calls: tuple[int, ...],
+        block_index: tuple[int, ...],
         *,
         at: tuple[Place, ...] = ("A", "B", "C", "D"),  # where the convolutions are
         tokens: int = 4,  # of a convolution, the token itself included
@@ -81,12 +81,12 @@ class Canon(Extra):
         super().__init__()
         self.dim = dim
         self.kinds = sublayers
-        self.calls = calls
+        self.block_index = block_index
         self.at = at
         self.tokens = tokens
         self.residual = residual
 
-    def of_layer(self, depth, sublayers):
+    def layer_module(self, depth, sublayers):
         if str(depth) not in self.layers:
             channels = {
                 name: self._channels(kind, sublayers[name])
@@ -94,7 +94,7 @@ class Canon(Extra):
                 if not name.startswith("cross")
             }
             self.layers[str(depth)] = CanonLayer(channels, self.tokens, self.residual)
-        return super().of_layer(depth, sublayers)
+        return super().layer_module(depth, sublayers)
 
     def _channels(self, kind: str, sublayer: Any) -> dict[str, int]:
         """The number of channels of each convolution of a sublayer."""
@@ -123,14 +123,14 @@ class Canon(Extra):
                     yield Fault("at", rule, fix=f"Leave {place} out.")
                     return
 
-    def begin(self, layer: ExtraInput) -> dict[str, Tensor]:
+    def prepare(self, layer: ExtraInput) -> dict[str, Tensor]:
         segment = document_segments(layer.tokens, layer.key)
         return {} if segment is None else {"segment": segment}
 
     def caches(self, rows, length, like):
         found = {}
-        for depth, block in enumerate(self.calls):
-            layer: Any = self.layers[str(self.calls.index(block))]
+        for depth, block in enumerate(self.block_index):
+            layer: Any = self.layers[str(self.block_index.index(block))]
             for name, of_sublayer in layer.convolutions.items():
                 for part, convolution in of_sublayer.items():
                     shape = rows, self.tokens - 1, len(convolution.weight)

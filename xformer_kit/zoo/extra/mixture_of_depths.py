@@ -38,7 +38,7 @@ class MixtureOfDepths(Extra):
         self,
         dim: int,
         layers: int,
-        calls: tuple[int, ...],
+        block_index: tuple[int, ...],
         *,
         capacity: float = 0.125,  # share of the tokens of a row that are chosen in training
         every: int = 2,  # of so many layers, the last chooses
@@ -48,8 +48,8 @@ class MixtureOfDepths(Extra):
         self.capacity = capacity
         self.factor = loss
         self.depths = range(every - 1, layers, every)
-        self.calls = calls
-        blocks = dict.fromkeys(calls[depth] for depth in self.depths)
+        self.block_index = block_index
+        blocks = dict.fromkeys(block_index[depth] for depth in self.depths)
         self.routers = nn.ModuleDict({str(block): nn.Linear(dim, 1, False) for block in blocks})
         self.parameter_info = {f"routers.{block}": hidden("1", "dim") for block in blocks}
 
@@ -75,7 +75,7 @@ class MixtureOfDepths(Extra):
         return depth in self.depths
 
     def choose(self, state, layer):
-        scores = self.routers[str(self.calls[layer.depth])](state[0])[..., 0]
+        scores = self.routers[str(self.block_index[layer.depth])](state[0])[..., 0]
         chosen, is_chosen = self._chosen(scores, layer.tokens)
         target = is_chosen.to(scores.dtype)
         loss = F.binary_cross_entropy_with_logits(scores, target, reduction="none")

@@ -22,6 +22,6 @@ class GrowingPlacement(Placement):
         return x, x.clone()
 
     @staticmethod
-    def joined(state, earlier, join):
+    def combine_streams(state, earlier, join):
         """A skip connection changes only the stream, not the earlier outputs."""
         return join(state[0], earlier[0]), *state[1:]

@@ -56,7 +56,7 @@ class LIMe(Placement):
         return blend(weights.movedim(-1, 0)[..., None], newest)
 
     @staticmethod
-    def joined(state, earlier, join):
+    def combine_streams(state, earlier, join):
         return *state[:-1], join(state[-1], earlier[-1])
 
     @staticmethod

@@ -86,7 +86,7 @@ class DynamicBias(Position):
         yield from at_least(options, "layer", hidden=1)
         yield from at_most(options, "layers", hidden=100)
 
-    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> "Curve | DynamicBias":
+    def prepare(self, query: Tokens, key: Tokens, cached: int = 0) -> "Curve | DynamicBias":
         if cached or key is not query or not positions_are_slots(query):
             return self
         first = 1 - query.length
@@ -97,7 +97,7 @@ class DynamicBias(Position):
     def bias(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
         """Returns f of the distance of each pair of tokens, (b, h, q, k).
 
-        `begin` computes f once for each distance (`Curve`) if keys are the queries and positions
+        `prepare` computes f once for each distance (`Curve`) if keys are the queries and positions
         are slots. Otherwise the smallest and the largest distance are known only on the device, and
         this is called.
         """

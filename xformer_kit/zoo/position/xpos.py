@@ -66,12 +66,12 @@ class XPos(Rotary):
     def cannot(cls, options, context):
         yield from odd_channel_fault(context)
 
-    def begin(  # type: ignore[override]
+    def prepare(  # type: ignore[override]
         self, query: Tokens, key: Tokens, cached: int = 0
     ) -> XPosTables:
         factors = self._factors(query)
         of_key = factors if key.position is query.position else self._factors(key)
-        return XPosTables(super().begin(query, key), factors, of_key)
+        return XPosTables(super().prepare(query, key), factors, of_key)
 
     def _factors(self, tokens: Tokens) -> Tensor:
         """z^(position / span) for each channel."""

@@ -56,6 +56,7 @@ class Probe(Corpus):
         raise NotImplementedError
 
     def dataset(self, split: str) -> "ProbeExamples":
+        """Returns the examples of a split."""
         return ProbeExamples(self, split)
 
     def fingerprint(self) -> str:
