@@ -66,3 +66,8 @@ def test_what_is_passed_has_a_meaning_and_the_type_that_components_annotate():
                 if annotation != passed[argument]:
                     other[f"{kind} {name}.{argument}"] = annotation
     assert (without, other) == ([], {})
+
+
+def test_each_kind_has_an_example():
+    sections = {part.partition("\n")[0]: part for part in TEXT.split("\n## ")}
+    assert [kind for kind in KINDS if "\nExamples: " not in sections[kind]] == []
