@@ -40,7 +40,7 @@ KINDS: Mapping[str, Contract] = {
     ),
     "ffn": Contract("xformer_kit.ffn", "FFN"),
     "ffn.router": Contract("xformer_kit.ffn", "Router", ("Routes", "route_all", "count_experts")),
-    "ffn.expert": Contract("xformer_kit.ffn", "Dense"),
+    "ffn.expert": Contract("xformer_kit.ffn", "Dense", ("hidden_width",)),
     "extra": Contract(
         "xformer_kit.extra",
         "Extra",
@@ -50,7 +50,9 @@ KINDS: Mapping[str, Contract] = {
         ),
     ),
     "kernel": Contract(
-        "xformer_kit.kernel", "Kernel", ("Recurrence", "KernelExplanation", "scaled_products")
+        "xformer_kit.kernel",
+        "Kernel",
+        ("Recurrence", "KernelExplanation", "bias", "scaled_products"),
     ),
     "task": Contract("xformer_kit.objective", "Objective", ("blank_ids", "join_pieces")),
     "data": Contract("xformer_kit.data.corpus", "Corpus", ("PairCorpus", "Probe", "hash_fraction")),

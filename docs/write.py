@@ -17,7 +17,14 @@ ORDER = (
     "getting_started",
     *(f"guide/{name}" for name in GUIDES),
     "python",
-    *("components/index", "configuration", "command_line", "study_settings", "configs/index"),
+    *(
+        "components/index",
+        "contract",
+        "configuration",
+        "command_line",
+        "study_settings",
+        "configs/index",
+    ),
     *("laws", "refusals", "peers", "results", "findings", "benchmarks", "notebooks/index"),
     *("contributing", "changelog"),
 )

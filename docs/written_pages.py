@@ -14,6 +14,7 @@ FILES = {
     "docs/index.md": "index",
     "docs/getting_started.md": "getting_started",
     **{f"docs/guide/{name}.md": f"guide/{name}" for name in GUIDES},
+    "docs/contract.md": "contract",
     "docs/results.md": "results",
     "docs/peers.md": "peers",
     "docs/refusals.md": "refusals",

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable
 
 from xformer_kit.config import GROUPS
+from xformer_kit.config.options.user_components import _loaded
 from xformer_kit.files.user_modules import PREFIX
 from xformer_kit.registry import Registry
 
@@ -18,3 +19,4 @@ def forget_user_components(registries: Iterable[Registry] = tuple(GROUPS.values(
                 registry.forget(module)
     for name in [name for name in sys.modules if name.startswith(PREFIX)]:
         del sys.modules[name]
+    _loaded.clear()

@@ -9,13 +9,13 @@ from pathlib import Path
 from traceback import walk_stack
 from typing import Any
 
-from tasks import Config, Metrics, State
+from tasks import Config, Facts, Metrics, State
 from tasks.logging.mlflow_logger import create_mlflow
 from tasks.logging.run_logger import RunLogger, of_run
 from tasks.logging.tensorboard_logger import create_tensorboard
 from tasks.logging.wandb_logger import create_wandb
 from tasks.logging.wandb_run import error_line
-from xformer_kit.config.options.logger_options import as_loggers
+from xformer_kit.config.options.logger_options import LOGGERS, as_loggers
 
 CALLBACKS = "lightning.pytorch.callbacks"
 log = logging.getLogger("xformer")
@@ -102,6 +102,17 @@ class Loggers:
                 del self.loggers[name]
 
 
+def is_own(name: str) -> bool:
+    """Whether a logger is one of Lightning's classes, registered by a user."""
+    return hasattr(LOGGERS[name], "log_metrics")
+
+
+def create_own(name: str, node: Facts, config: Config, run_dir: Path) -> tuple[RunLogger, None]:
+    """Returns (a user's logger, None)."""
+    passed = dict.fromkeys(LOGGERS.model_arguments(name), run_dir)
+    return RunLogger(of_run(LOGGERS[name])(**passed, **node)), None
+
+
 def create_loggers(config: Config, run_dir: Path) -> tuple[Loggers, list[str]]:
     """Returns (the loggers of a run that can start, messages to its user). Without any, a logger of
     Lightning that writes nothing passes on what callbacks log.
@@ -110,10 +121,11 @@ def create_loggers(config: Config, run_dir: Path) -> tuple[Loggers, list[str]]:
 
     found, messages = {}, []
     for name, options in as_loggers(config["logger"]).items():
-        if name not in CREATE:
+        create = partial(create_own, name) if is_own(name) else CREATE.get(name)
+        if create is None:
             continue
         try:
-            found[name], message = CREATE[name](options, config, run_dir)
+            found[name], message = create(options, config, run_dir)
         except Exception as error:  # of an account, a network or a package
             reason = error_line(error)
             message = f"The logger {name} cannot start ({reason}); the csv files are written."

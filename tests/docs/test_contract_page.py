@@ -1,5 +1,6 @@
 """docs/contract.md is written from the code, and leaves nothing without a meaning."""
 
+import difflib
 import inspect
 import re
 from importlib import import_module
@@ -17,7 +18,8 @@ TEXT = PAGE.read_text(encoding="utf-8")
 
 def test_the_page_is_that_of_the_code():
     """If not: python -m docs.contract_page"""
-    assert page() == TEXT
+    lines = difflib.unified_diff(TEXT.splitlines(), page().splitlines(), lineterm="", n=0)
+    assert list(lines) == []
 
 
 def test_every_import_of_the_page_works():
@@ -66,3 +68,8 @@ def test_what_is_passed_has_a_meaning_and_the_type_that_components_annotate():
                 if annotation != passed[argument]:
                     other[f"{kind} {name}.{argument}"] = annotation
     assert (without, other) == ([], {})
+
+
+def test_each_kind_has_an_example():
+    sections = {part.partition("\n")[0]: part for part in TEXT.split("\n## ")}
+    assert [kind for kind in KINDS if "\nExamples: " not in sections[kind]] == []

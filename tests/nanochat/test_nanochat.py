@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from tests.messages import messages
+from tests.user_components import forget_user_components
 from xformer_kit import build, compose
 from xformer_kit.config import GROUPS, import_components
 from xformer_kit.extra import EXTRAS
@@ -15,7 +16,9 @@ from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.tiny_composition import build_tiny_model
 
 NAMES = ("smear", "residual_factors", "value_embeddings", "backout")
-FILES = [str(Path(__file__).parent / f"{name}.py") for name in NAMES]
+FOLDER = Path(__file__).parent
+FILES = [str(FOLDER / f"{name}.py") for name in NAMES[1:]]
+FILES.append(str(FOLDER.parents[1] / "docs" / "examples" / "smear.py"))
 DIM, LAYERS, HEADS, KEY_HEADS, VOCAB, LENGTH, WINDOW = 48, 5, 4, 2, 61, 40, 7
 HEAD_DIM = DIM // HEADS
 WORDS = [
@@ -46,9 +49,7 @@ WORDS = [
 def registered():
     import_components(FILES, GROUPS.values())
     yield
-    for extra in [extra for extra in EXTRAS.values() if extra.__module__ not in ("", None)]:
-        if not extra.__module__.startswith("xformer_kit."):
-            EXTRAS.forget(extra.__module__)
+    forget_user_components([EXTRAS])
 
 
 @pytest.fixture(scope="module")

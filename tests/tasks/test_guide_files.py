@@ -10,13 +10,16 @@ import pytest
 
 from tests.user_components import forget_user_components
 from xformer_kit import compose
+from xformer_kit.config.options.callbacks import CALLBACKS
+from xformer_kit.config.options.logger_options import LOGGERS
 from xformer_kit.data import prepare
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.metrics import METRICS
 from xformer_kit.objective import OBJECTIVES
 
-GUIDES = Path(__file__).parents[2] / "docs" / "guide"
+DOCS = Path(__file__).parents[2] / "docs"
+GUIDES, EXAMPLES = DOCS / "guide", DOCS / "examples"
 
 
 def guide_file(page, name, folder):
@@ -30,7 +33,7 @@ def guide_file(page, name, folder):
 @pytest.fixture(autouse=True)
 def forget():
     yield
-    forget_user_components([METRICS, OBJECTIVES, TOKENIZERS, CORPORA])
+    forget_user_components([METRICS, OBJECTIVES, TOKENIZERS, CORPORA, LOGGERS, CALLBACKS])
 
 
 @pytest.mark.parametrize("words", [(), ("task.rate=0.5",)])
@@ -72,3 +75,17 @@ def test_the_metrics_of_the_guide_are_measured(begin, tmp_path):
     (row,) = [r for r in csv.DictReader((run / "metrics.csv").open(newline="")) if r["val/loss"]]
     assert code == 0 and 1 <= float(row["val/mean_rank"]) <= 50
     guide_file("own_metric", "more_metrics.py", tmp_path)
+
+
+@pytest.mark.extended
+def test_the_examples_without_laws_run(begin):
+    files = [f"{EXAMPLES / name}.py" for name in ("json_lines", "reciprocal_rank", "weight_norm")]
+    words = ("logger=json_lines", "metrics.reciprocal_rank={}", "callbacks.weight_norm.every=1")
+    small = ("trainer.max_steps=2", "trainer.val_every=2", "trainer.log_every_n_steps=1")
+    code, run = begin("run", f"components=[{','.join(files)}]", *words, *small)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = list(csv.DictReader((run / "metrics.csv").open(newline="")))
+    assert code == 0 and [line["step"] for line in lines if "train/loss" in line] == [1, 2]
+    assert 0 < float(rows[-1]["val/reciprocal_rank"]) <= 1 and float(rows[0]["weight_norm"]) > 0
+    logged = [line["val/reciprocal_rank"] for line in lines if "val/reciprocal_rank" in line]
+    assert logged == [pytest.approx(float(rows[-1]["val/reciprocal_rank"]))]

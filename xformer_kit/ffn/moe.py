@@ -17,11 +17,15 @@ from xformer_kit.tensors.tokens import with_fields
 
 
 class ExpertArguments:
-    """What a mixture passes to the constructor of its experts, one network for all of them."""
+    """What a mixture passes to the constructor of its experts, one network for all of them, and of
+    its shared experts.
+    """
 
     dim: int  # channels of the residual stream
     norm: Callable[[int], nn.Module]  # creates a norm of the block's kind over so many channels
-    linear: Callable[[int, int, bool], nn.Module]  # creates a linear map (in, out, bias) per expert
+    linear: Callable[
+        [int, int, bool], nn.Module
+    ]  # creates a linear map (in, out, bias) of each expert
     # options of the mixture, for `hidden_width`
     width: int | None  # channels of an expert; None: expand x dim
     expand: float | None  # multiple of dim; None: the expert's default
@@ -118,14 +122,14 @@ class MixtureOfExperts(FFN):
         shared_gate: bool = False,  # whether the output of the shared experts is gated by the input
     ):
         super().__init__()
-        options = {"width": width, "expand": expand, "multiple_of": multiple_of}
-        sizes = {key: size for key, size in options.items() if size is not None}
+        sizes = {"width": width, "expand": expand, "multiple_of": multiple_of}
         self.top_k = top_k
         self.router = router(dim=dim, experts=experts, top_k=top_k)
         self.experts = expert(dim=dim, norm=norm, linear=partial(ExpertLinear, experts), **sizes)
-        self.shared = (
-            expert(dim=dim, norm=norm, width=shared * self.experts.width) if shared else None
-        )
+        self.shared = None
+        if shared:
+            sizes = {"width": shared * self.experts.width, "expand": None, "multiple_of": None}
+            self.shared = expert(dim=dim, norm=norm, linear=nn.Linear, **sizes)
         self.shared_gate = nn.Linear(dim, 1, bias=False) if shared_gate else None
 
     @classmethod

@@ -4,6 +4,7 @@ from xformer_kit.kernel.base import (
     KERNELS,
     Kernel,
     KernelExplanation,
+    bias,
     cannot_compute,
     cannot_train,
     cannot_train_on,

@@ -15,8 +15,10 @@ from xformer_kit.registry import Context, Fault, Options, Registry, alternatives
 from xformer_kit.tensors.tokens import Tokens
 
 PER_TOKEN = "nats per token"  # unit of a loss
-Batch = Mapping[str, Any]  # see xformer_kit/data/batch.py
-Example = Mapping[str, np.ndarray]  # the same
+# Streams `tokens`, `source`, `target` as Tokens (b, t), and `labels` (b, t), -1 for none.
+Batch = Mapping[str, Any]
+# The same of one example as arrays (t,); `tokens.document` is a field of the Tokens of `tokens`.
+Example = Mapping[str, np.ndarray]
 Loss = tuple[Tensor, Tensor, dict[str, Tensor]]  # of a batch, see `Objective.loss`
 Predictions = Iterator[tuple[Tensor, Tensor]]  # see `Objective.loss_and_predictions`
 

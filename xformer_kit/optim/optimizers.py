@@ -13,7 +13,7 @@ from xformer_kit.tensors import canonical, parameter_table
 class OptimizerArguments:
     """What a run passes to the constructor of an optimizer."""
 
-    model: nn.Module  # see `parameter_groups`
+    model: nn.Module  # whose parameters it trains, in groups of `parameter_groups`
     # whether torch's fused step is used; None: if every parameter supports it
     fused: bool | None
 

@@ -28,11 +28,22 @@ class Cache:
 
     def select(self, rows: Tensor) -> None:
         """Keeps these rows of the batch, in this order (beam search)."""
-        raise NotImplementedError
+        self.tensors = [tensor.index_select(0, rows) for tensor in self.tensors]
 
     def rewind(self, n: int) -> None:
-        """Removes the newest n tokens. Raises ConfigError if that is impossible."""
-        raise NotImplementedError
+        """Removes the newest n tokens. Raises ConfigError if that is impossible, as it does here
+        without `can_rewind`.
+        """
+        if self.can_rewind:
+            raise NotImplementedError
+        if n:
+            raise config_error(
+                "rewind",
+                "a state is one sum of the whole past, from which the newest tokens cannot be"
+                " removed",
+                got=f"{n} tokens",
+                fix="Begin again with the prompt, or choose attn=multi_head.",
+            )
 
     def each(self) -> "list[Cache]":
         """The caches that are selected, rewound and counted: this one, or its parts."""
@@ -202,19 +213,6 @@ class StateCache(Cache):
         """Replaces the cached tensors."""
         self.tensors = list(new)
         return self.tensors
-
-    def select(self, rows: Tensor) -> None:
-        self.tensors = [tensor.index_select(0, rows) for tensor in self.tensors]
-
-    def rewind(self, n: int) -> None:
-        if n:
-            raise config_error(
-                "rewind",
-                "a state is one sum of the whole past, from which the newest tokens cannot be"
-                " removed",
-                got=f"{n} tokens",
-                fix="Begin again with the prompt, or choose attn=multi_head.",
-            )
 
 
 class JointCache(Cache):

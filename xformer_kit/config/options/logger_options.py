@@ -4,11 +4,16 @@ One logger is {name: wandb, project: x}. Several are {wandb: {project: x}, tenso
 `callbacks`. On a command line and in a list of defaults, `logger=[wandb,tensorboard]` chooses them;
 `logger.wandb.project=x` sets an option of one, and `logger.project=x` that of each logger that has
 it.
+
+A user's logger is a `lightning.pytorch.loggers.Logger` whose keyword-only parameters are its
+options; a parameter `run_dir` gets the run's directory. It receives the values of each logged step,
+under the names of metrics.csv, by `log_metrics(metrics, step)`.
 """
 
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from xformer_kit.registry import (
@@ -24,7 +29,14 @@ from xformer_kit.registry import (
     suggestion,
 )
 
-LOGGERS = Registry("logger")
+
+class LoggerArguments:
+    """What a run passes to the constructor of a user's logger."""
+
+    run_dir: Path  # the run's directory
+
+
+LOGGERS = Registry("logger", caller_arguments=LoggerArguments)
 NOT_IN_PROJECT = re.compile(r"[/\\#?%:]")
 MLFLOW_URI = re.compile(
     r"(https?|(sqlite|mysql|postgresql|mssql)(\+\w+)?)://\S+|databricks(://\S+)?"

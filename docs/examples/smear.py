@@ -1,28 +1,21 @@
-"""Each embedding is mixed with the previous one.
-
-From nanochat, https://github.com/karpathy/nanochat.
-"""
+"""An extra with a cache: python train.py components=[docs/examples/smear.py] extra.smear={}"""
 
 import torch
 from torch import nn
 
 from xformer_kit.extra import EXTRAS, Extra, previous, previous_places
-from xformer_kit.registry import Fault
-from xformer_kit.tensors.cache import KeyValueCache
+from xformer_kit.registry import at_least, at_most
+from xformer_kit.tensors import KeyValueCache
 
 
 @EXTRAS.register("smear")
 class Smear(Extra):
     """x_t + factor * sigmoid(w^T x_t[:channels]) * x_{t-1}, for the embeddings x (b, t, dim) and
-    the token before t in its document; factor starts at 0.
+    the token before t in its document; factor starts at 0 (nanochat,
+    https://github.com/karpathy/nanochat).
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        channels: int = 24,  # first channels of an embedding, which the gate reads
-    ):
+    def __init__(self, dim: int, *, channels: int = 24):  # first channels, which the gate reads
         super().__init__()
         self.dim = dim
         self.gate = nn.Linear(channels, 1, bias=False)
@@ -30,8 +23,8 @@ class Smear(Extra):
 
     @classmethod
     def check(cls, options, context):
-        if not 1 <= options.channels <= (context.dim or options.channels):
-            yield Fault("channels", "must be from 1 to model.dim", got=f"{options.channels}")
+        yield from at_least(options, "channel", channels=1)
+        yield from at_most(options, "channels", channels=context.dim or options.channels)
 
     def embed(self, x, layer):
         whole = x if layer.cache is None else layer.cache["x"].append(x[:, None])[0][:, 0]
