@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from breaking import MeanOverPast, registered
+from torch.nn import functional as F
 
 from tests.user_components import forget_user_components
 from xformer_kit import ConfigError, compose
@@ -257,3 +258,16 @@ def test_a_kind_without_laws_is_skipped():
     [result] = check_component("callbacks", "early_stopping").results
     assert result.verdict == "skipped"
     assert result.sentence.startswith("there are no laws for this kind; there are for attn, ")
+
+
+def test_laws_that_compare_forward_passes_are_skipped_if_the_output_is_random():
+    class DropsInEvaluation(MLP):
+        def forward(self, x, tokens):
+            h, report = super().forward(x)
+            return F.dropout(h, 0.2), report
+
+    with registered(FFNS, DropsInEvaluation):
+        results = {result.law: result for result in check_component("ffn", "broken").results}
+    broken = [result.law for result in results.values() if result.verdict == "broken"]
+    assert broken == ["evaluation"]
+    assert "the law 'evaluation' is broken" in results["causality"].sentence

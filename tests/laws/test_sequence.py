@@ -84,7 +84,16 @@ class CrossSeesDocuments(CrossOnly):
         return context._replace(key=context.key._replace(document=None))
 
 
+class ScalesLongTexts(MLP):
+    """Has another factor for texts of more than 16 tokens."""
+
+    def forward(self, x, tokens):
+        h, report = super().forward(x)
+        return h * (2 if x.shape[1] > 16 else 1), report
+
+
 ARGUMENTS = [
+    ("causality", FFNS, ScalesLongTexts, "a text of 8 tokens has other outputs", {"ffn": "broken"}),
     ("causality", FFNS, MeanOverTime, "changes what comes before it", {"ffn": "broken"}),
     ("causality", MASKS, OneAhead, "changes what comes before it", {"mask": "broken"}),
     ("documents", FFNS, MeanOverPast, "the first document changes others", {"ffn": "broken"}),

@@ -7,6 +7,7 @@ LAWS["causality"](tiny_config(mask="sliding_window", position="alibi"))
 from xformer_kit.laws import (
     building,
     decoding_cost,
+    derivatives,
     device,
     generation,
     graph,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from xformer_kit.config import GROUPS, MAPPING_GROUPS, NESTED_GROUPS, import_components
-from xformer_kit.files.user_errors import lines_of
+from xformer_kit.files.user_errors import lines_of_file
 from xformer_kit.inspect.layers import format_ranges, group_equal
 from xformer_kit.laws.building import sampled_comparisons
 from xformer_kit.laws.kinds import KIND_LAWS, check_laws_of_kind
@@ -18,6 +18,9 @@ from xformer_kit.plan import KINDS
 from xformer_kit.registry import ConfigError, Node, config_error, suggestion
 from xformer_kit.text.user_path import user_path
 
+# Laws without which two forward passes of a model cannot be compared.
+FIRST = "evaluation", "randomness"
+RAISED = "raised "
 REGISTERS = "registers"  # the law of a result for a component that cannot be registered
 
 
@@ -134,27 +137,35 @@ def _results(component: str, tried: list[Trial]) -> list[Result]:
         if trial.faults:
             continue
         with sampled_comparisons() if seen else nullcontext():
-            for law, results in checked.items():  # all laws of one composition share its models
+            cause = ""
+            # All laws of one composition share its models.
+            for law in sorted(checked, key=lambda law: law not in FIRST):
+                results = checked[law]
                 broken = results and results[-1][1].verdict == "broken"
                 if not broken and (trial.node not in seen or law not in SLOW):
-                    results.append((i, _check(component, law, trial.config)))
+                    results.append((i, _check(component, law, trial.config, cause)))
+                last = results[-1][1]
+                if law in FIRST and last.verdict == "broken" and RAISED not in last.sentence:
+                    cause = f"two forward passes are compared, and the law '{law}' is broken"
         seen.append(trial.node)
     return [_merged(results) for results in checked.values()]
 
 
 def _raised(error: Exception) -> str:
-    return f"raised {type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
+    return f"{RAISED}{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
 
 
-def _check(component: str, law: str, config: Node) -> Result:
-    """Returns the result of a law for one config."""
+def _check(component: str, law: str, config: Node, cause: str) -> Result:
+    """Returns the result of a law for one config; it is skipped if there is a cause."""
+    if cause:
+        return Result(component, law, "skipped", cause)
     try:
         reason = LAWS[law](config)
     except LawBroken as error:
         return Result(component, law, "broken", str(error))
     except Exception as error:
         kind, name = component.split()
-        lines = lines_of(error, COMPONENTS[kind][name])
+        lines = lines_of_file(error, COMPONENTS[kind][name])
         line = f", in line {lines[-1]}" if lines else ""
         sentence = f"{_raised(error)}{line}. Seen with: {' '.join(overrides(config))}"
         return Result(component, law, "broken", sentence)

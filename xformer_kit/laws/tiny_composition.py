@@ -195,6 +195,11 @@ class Composition:
         return self._random_ids[:, :LENGTH]
 
     @property
+    def longest_ids(self) -> Tensor:
+        """(batch, MAX_LEN) of token ids, which begin with `ids`."""
+        return self._random_ids[:, :MAX_LEN]
+
+    @property
     def source(self) -> Tensor | None:
         """(batch, SOURCE) of token ids, all different from each other and from the row's `ids`;
         None for one stack.

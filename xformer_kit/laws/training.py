@@ -83,7 +83,7 @@ def randomness(composition: Composition) -> None:
 
     def forward(recorder: AbstractContextManager[Any]) -> Tensor:
         with recorder:  # makes operations slower, so not in the backward pass
-            return _loss(model, ids, source)[0]
+            return loss_of(model, ids, source)[0]
 
     def step(recorder: AbstractContextManager[Any]) -> StepTensors:
         _backward(model, loss := forward(recorder))
@@ -231,13 +231,13 @@ def _train(composition: Composition, model: Model, optimizer: Optimizer, steps: 
     """Trains a model for these steps, each on other tokens."""
     for step in steps:
         with seeded(step):
-            loss, report = _loss(model, (composition.ids + step) % VOCAB, composition.source)
+            loss, report = loss_of(model, (composition.ids + step) % VOCAB, composition.source)
             _backward(model, loss)
         optimizer.step()
         model.after_step({name: value.detach() for name, value in report.items()})
 
 
-def _loss(model: Model, ids: Tensor, source: Tensor | None) -> tuple[Tensor, Report]:
+def loss_of(model: Model, ids: Tensor, source: Tensor | None) -> tuple[Tensor, Report]:
     """Returns the loss of a training step, and the rest of the report."""
     tokens = None if source is None else Tokens(ids=source)
     hidden, report = model.hidden(Tokens(ids=ids), source=tokens, multi_token=True)

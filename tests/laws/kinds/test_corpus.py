@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +54,20 @@ class ForgetsWhenPickled(Squares):
 
     def __getstate__(self):
         return {**vars(self), "count": 20}
+
+
+@dataclass(kw_only=True, eq=False)
+class StampOfPath(Squares):
+    """A pair for each line of a file, which the stamp names."""
+
+    path: str = __file__
+
+    def pairs(self, split):
+        lines = Path(self.path).read_text().splitlines()
+        yield from ((f"{split}{n}", line) for n, line in enumerate(lines))
+
+    def fingerprint(self):
+        return self.path
 
 
 class ConstantStamp(Squares):
@@ -134,6 +149,7 @@ ARGUMENTS = [
     ("again", ReadOnce, "the items of 'train' are others a second time"),
     ("splits", OneSplit, "45 items of 'valid' are training items"),
     ("loader processes", ForgetsWhenPickled, "a pickled corpus has other items of 'train'"),
+    ("fingerprint", StampOfPath, "the stamp does not change with the content of path"),
     ("fingerprint", ConstantStamp, "the stamp does not change with count=51, and items do"),
     ("fingerprint", ConstantFingerprint, "the fingerprint does not change with count=51"),
     ("fingerprint", DrawnFingerprint, "the fingerprint of a new corpus is another one"),

@@ -70,6 +70,11 @@ class LowerCase(Byte):
         return super().encode(text.lower())
 
 
+class OneLineEnd(Byte):
+    def encode(self, text):
+        return super().encode(text.replace("\r\n", "\n"))
+
+
 class OfCharacters(Byte):
     """Decodes each character by itself."""
 
@@ -108,6 +113,7 @@ ARGUMENTS = [
     ("ids", AList, "are no array"),
     ("ids", OnePieceLess, "`pieces` are not bytes of each of the 256 tokens"),
     ("round trip", LowerCase, "'The cat sat .* is decoded as 'the cat sat"),
+    ("round trip", OneLineEnd, r"'the\\r\\ndog.* is decoded as 'the\\ndog"),
     ("round trip", OfCharacters, "is decoded one by one as"),
     ("pieces of a text", CutsPairs, "in pieces of 1 characters a text has other ids"),
     ("bytes", CountsCharacters, "stand for .* bytes of"),

@@ -5,6 +5,8 @@ import multiprocessing
 import pickle
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -99,7 +101,7 @@ def loader_processes(component: Component) -> None:
 @law_of("data", "fingerprint")
 def fingerprint(component: Component) -> None:
     """The fingerprint and the stamp are the same for a new corpus, and differ if another value of
-    an option gives other items.
+    an option, or another content of a file that an option names, gives other items.
 
     Fails: the fingerprint of a new corpus is another one.
     Fix: Return from `stamp` what the content depends on besides the options, such as the size
@@ -125,6 +127,32 @@ def fingerprint(component: Component) -> None:
                     raise component.broken(
                         f"the {method} does not change with {option}={other_value}, and items do"
                     )
+
+    for option, value in component.node.items():
+        if isinstance(value, str) and Path(value).is_file() and option != "name":
+            _check_content(component, option, Path(value), methods)
+
+
+def _check_content(component: Component, option: str, file: Path, methods: list[str]) -> None:
+    """Raises KindLawBroken if a method returns the same for two files of one name whose items
+    differ.
+    """
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / file.name
+        corpora = []
+        lines = file.read_bytes().splitlines(keepends=True)
+        for content in (lines, lines[: len(lines) // 2]):
+            copy.write_bytes(b"".join(content))
+            corpus = component.with_options(**{option: str(copy)}).create()
+            try:
+                items = [_items(corpus, split) for split in corpus.splits]
+            except Exception:  # of a format that half of the lines is not
+                return
+            corpora.append((items, [getattr(corpus, method)() for method in methods]))
+    (items, ours), (other_items, others) = corpora
+    for method, one, other in zip(methods, ours, others, strict=True):
+        if items != other_items and one == other:
+            raise component.broken(f"the {method} does not change with the content of {option}")
 
 
 @law_of("data", "splits")

@@ -72,8 +72,9 @@ def micro_batches(component: Component) -> None:
     add up to those of the batch.
 
     Fails: the loss of 2 micro-batches of text differs from that of the batch of 6 rows by
-        1.52e+00; return sums over tokens, not means.
-    Fix: Return the sum over tokens and their number; a loss in the report is a mean per token.
+        1.52e+00.
+    Fix: Return the sum over tokens, not the mean, and their number; a loss in the report is a
+        mean per token.
     """
     for case in cases(component):
         batch = _with_totals(case, _collated(case))
@@ -87,8 +88,7 @@ def ranks(component: Component) -> None:
     """Losses, numbers of tokens and gradients of the ranks of a step, each with some rows of its
     batch and with totals over all ranks, add up to those of the batch on one rank.
 
-    Fails: the loss of 2 ranks of text differs from that of the batch of 6 rows by 1.52e+00;
-        return sums over tokens, not means.
+    Fails: the loss of 2 ranks of text differs from that of the batch of 6 rows by 1.52e+00.
     Fix: Take what the loss needs of the whole step from `add_step_totals`, with `total` of each
         local sum, and call `total` on every rank.
     """
@@ -123,7 +123,7 @@ def padding(component: Component) -> None:
     """Padding has no effect: rows by themselves, without padding, add up to the padded batch.
 
     Fails: the number of tokens of the rows of text without padding differs from that of the
-        batch of 6 rows by 3.00e+00; return sums over tokens, not means.
+        batch of 6 rows by 3.00e+00.
     Fix: Leave out targets where `tokens.real` is False or a label is -1, in the sum and in the
         number.
     """
@@ -238,7 +238,7 @@ def _compare(component: Component, case: Case, batch: Batch, parts: list[Batch],
         if not gap <= bound:
             raise component.broken(
                 f"{name} of {what} differs from that of the batch of {num_rows(batch)} rows by"
-                f" {gap:.2e}; return sums over tokens, not means"
+                f" {gap:.2e}"
             )
 
 
