@@ -102,13 +102,12 @@ class Loggers:
                 del self.loggers[name]
 
 
-def is_own(name: str) -> bool:
-    """Whether a logger is one of Lightning's classes, registered by a user."""
-    return hasattr(LOGGERS[name], "log_metrics")
-
-
 def create_own(name: str, node: Facts, config: Config, run_dir: Path) -> tuple[RunLogger, None]:
-    """Returns (a user's logger, None)."""
+    """Returns (a user's logger, None). Raises TypeError if it is no logger of Lightning."""
+    from lightning.pytorch.loggers import Logger
+
+    if not issubclass(LOGGERS[name], Logger):
+        raise TypeError("it is no lightning.pytorch.loggers.Logger")
     passed = dict.fromkeys(LOGGERS.model_arguments(name), run_dir)
     return RunLogger(of_run(LOGGERS[name])(**passed, **node)), None
 
@@ -121,8 +120,9 @@ def create_loggers(config: Config, run_dir: Path) -> tuple[Loggers, list[str]]:
 
     found, messages = {}, []
     for name, options in as_loggers(config["logger"]).items():
-        create = partial(create_own, name) if is_own(name) else CREATE.get(name)
-        if create is None:
+        built_in = LOGGERS[name].__module__.startswith("xformer_kit.")
+        create = CREATE.get(name) if built_in else partial(create_own, name)
+        if create is None:  # csv and none
             continue
         try:
             found[name], message = create(options, config, run_dir)

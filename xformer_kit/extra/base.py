@@ -82,7 +82,7 @@ class Extra(nn.Module):
         """
 
     def prepare(self, layer: ExtraInput) -> dict[str, Tensor]:
-        """Tensors for the other hooks, computed once per forward of the stack."""
+        """Returns tensors for the other hooks, `layer.memory`, once per forward of the stack."""
         return {}
 
     def front(self) -> Tensor:
@@ -147,7 +147,9 @@ class Extra(nn.Module):
         return modules.get(str(depth))
 
     def wrap(self, name: str, branch: Branch, layer: ExtraInput) -> Branch:
-        """The branch of a sublayer, e.g. with another input or output."""
+        """Returns the function that replaces a sublayer (b, t, dim) -> (b, t, dim), such as its
+        `branch` with another input or output.
+        """
         return branch
 
     def sublayer_output(self, name: str, h: Tensor, layer: ExtraInput) -> Tensor:
