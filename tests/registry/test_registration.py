@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.messages import messages
+from xformer_kit.extra import EXTRAS, Extra
 from xformer_kit.registry import ConfigError, Context, OptionGroup, Registry
 
 
@@ -131,3 +132,27 @@ def test_a_group_of_options_stands_for_its_fields():
     faults = messages(registry.faults({"name": "hunter", "lenght": 4}, "hat", Context()))
     assert len(faults) == 1
     assert "Did you mean 'length'? It has: size, length, colour, brim." in faults[0]
+
+
+@pytest.mark.parametrize(
+    ("near", "method"),
+    [
+        ("befor_layer", "before_layer"),
+        ("sublayer_outputs", "sublayer_output"),
+        ("foward", "forward"),
+    ],
+)
+def test_a_method_that_is_nearly_one_of_the_contract_is_refused(near, method):
+    """Nothing would call it."""
+
+    class Faulty(Extra):
+        def __init__(self, dim: int):
+            super().__init__()
+
+    setattr(Faulty, near, lambda self, *args: args)
+    with pytest.raises(ConfigError) as caught:
+        EXTRAS.register("faulty")(Faulty)
+    assert str(caught.value) == (
+        f"extra 'faulty': '{near}' is no method of Extra, and nothing calls it. Did you mean"
+        f" '{method}'? Else give it a name with _ in front."
+    )

@@ -21,6 +21,7 @@ from xformer_kit.registry.context import Context
 from xformer_kit.registry.entries import Alias, Broken, InnerNode, Option
 from xformer_kit.registry.fault import ConfigError, Fault, Faults, config_error, format_value
 from xformer_kit.registry.messages import Options, nearest
+from xformer_kit.registry.methods import check_methods
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import (
     NESTED,
@@ -386,5 +387,6 @@ class Registry(Node):
                 "is registered twice",
                 fix="Give one of them another name.",
             )
+        check_methods(f"{self.kind} '{name}'", component, self.base)
         passed = tuple(inspect.get_annotations(self.caller_arguments))
         return read_options(f"{self.kind} '{name}'", component, passed)
