@@ -142,7 +142,7 @@ def laws() -> str:
     return markup.page("Laws", *blocks)
 
 
-def _explained(law: Callable[..., None]) -> list[str]:
+def _explained(law: Callable[..., Any]) -> list[str]:
     """Returns what a law checks, an example of how it fails, and what to do."""
     rule, example, fix = explanation(law)
     return [
