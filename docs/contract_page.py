@@ -28,6 +28,7 @@ from xformer_kit.tensors.component import Component
 
 PAGE = Path(__file__).parent / "contract.md"
 EXAMPLES = Path(__file__).parent / "examples"
+LINE = 100  # characters
 TOP = (
     "# The contract of components",
     "A component of your own is a class, or a function that returns a module, in a file of your"
@@ -59,7 +60,10 @@ def _links(headings: Sequence[str] | Any) -> str:
 
 
 def _import(module: str, names: Sequence[str]) -> str:
-    return f"```python\nfrom {module} import {', '.join(names)}\n```"
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) > LINE:  # as ruff formats it, also in Markdown
+        line = f"from {module} import (\n" + "".join(f"    {name},\n" for name in names) + ")"
+    return f"```python\n{line}\n```"
 
 
 def kind_parts(kind: str, contract: Contract) -> Iterator[str]:
