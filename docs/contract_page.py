@@ -28,7 +28,7 @@ from xformer_kit.tensors.component import Component
 
 PAGE = Path(__file__).parent / "contract.md"
 EXAMPLES = Path(__file__).parent / "examples"
-WIDTH = 100  # longest line of code
+LINE = 100  # characters
 TOP = (
     "# The contract of components",
     "A component of your own is a class, or a function that returns a module, in a file of your"
@@ -61,8 +61,8 @@ def _links(headings: Sequence[str] | Any) -> str:
 
 def _import(module: str, names: Sequence[str]) -> str:
     line = f"from {module} import {', '.join(names)}"
-    if len(line) > WIDTH:
-        line = "\n".join([f"from {module} import (", *(f"    {name}," for name in names), ")"])
+    if len(line) > LINE:  # as ruff formats it, also in Markdown
+        line = f"from {module} import (\n" + "".join(f"    {name},\n" for name in names) + ")"
     return f"```python\n{line}\n```"
 
 

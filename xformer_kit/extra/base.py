@@ -203,9 +203,7 @@ class ExtraArguments:
     block_index: tuple[int, ...]  # for each layer the index of its block; layers may share one
     kv_heads: int  # value heads of the base block's first attention
     v_head_dim: int  # channels of a head of its values
-    norm: Callable[
-        [int], nn.Module
-    ]  # creates a norm of the base block's kind over so many channels
+    norm: Callable[[int], nn.Module]  # creates a norm of the base block over so many channels
 
 
 EXTRAS = Registry("extra", caller_arguments=ExtraArguments, base=Extra, several=True)

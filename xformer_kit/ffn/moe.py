@@ -23,9 +23,7 @@ class ExpertArguments:
 
     dim: int  # channels of the residual stream
     norm: Callable[[int], nn.Module]  # creates a norm of the block's kind over so many channels
-    linear: Callable[
-        [int, int, bool], nn.Module
-    ]  # creates a linear map (in, out, bias) of each expert
+    linear: Callable[[int, int, bool], nn.Module]  # creates a map (in, out, bias) of each expert
     # options of the mixture, for `hidden_width`
     width: int | None  # channels of an expert; None: expand x dim
     expand: float | None  # multiple of dim; None: the expert's default

@@ -14,11 +14,11 @@ def shared_by(layers: int, unique: int, sharing: str) -> tuple[int, ...]:
     """
     if sharing == "sequence":
         return tuple(i * unique // layers for i in range(layers))
-    calls = [i % unique for i in range(layers)]
+    index = [i % unique for i in range(layers)]
     if sharing == "cycle_rev" and layers > unique:
         last = layers - (layers % unique or unique)
-        calls[last:] = [unique - 1 - block for block in calls[last:]]
-    return tuple(calls)
+        index[last:] = [unique - 1 - block for block in index[last:]]
+    return tuple(index)
 
 
 def loop_range(train_loops: Any, loops: int) -> tuple[int, int]:

@@ -19,9 +19,8 @@ class StackPlan:
     max_len: int
     blocks: tuple[BlockPlan, ...]  # one per layer; layers of one variant share the plan
     variants: Mapping[str, BlockPlan]  # those that are used, and "base"
-    block_index: tuple[
-        int, ...
-    ]  # for each layer the block that it calls: 0, 1, 2, ... if none is shared
+    # for each layer the index of its block: 0, 1, 2, ... if none is shared
+    block_index: tuple[int, ...]
     embed_norm: Node | None
     final_norm: Node | None
     dropout: float
