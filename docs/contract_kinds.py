@@ -91,6 +91,7 @@ SHARED: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
         (
             *("Tokens", "AttentionContext", "FFNContext", "after_extras", "expand_heads"),
             *("masked_weights", "scaled_to_unit", "at_least_fp32", "no_autocast"),
+            *("ShortConvolution", "document_segments"),
         ),
     ),
     "Random numbers of an example": (

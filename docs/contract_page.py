@@ -23,9 +23,17 @@ from docs.members import (
     package_bases,
     type_names,
 )
+from xformer_kit.laws import LAWS, explanation
+from xformer_kit.laws.kinds import KIND_LAWS
 from xformer_kit.registry import traits
 from xformer_kit.tensors.component import Component
 
+LAWS_TEXT = (
+    "What `xformer check` checks, by the names for `breaks`; a name after a kind is one of the laws"
+    " of components that are not part of a model. Which laws a hook breaks: tokens that `choose`"
+    " takes by comparing a whole text, *causality in training*; tokens of `front`, *cache with"
+    " documents* and *device with documents*."
+)
 PAGE = Path(__file__).parent / "contract.md"
 EXAMPLES = Path(__file__).parent / "examples"
 LINE = 100  # characters
@@ -50,8 +58,16 @@ def page() -> str:
         parts += kind_parts(kind, contract)
     for heading, (text, module, names) in SHARED.items():
         parts += [f"## {heading}", text, _import(module, names), *_items(module, names)]
-    parts += ["## Names of types", _type_names()]
+    parts += ["## Names of types", _type_names(), "## Laws", LAWS_TEXT, _laws()]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _laws() -> str:
+    """Returns the table of the laws: the name, which `breaks` uses, and the first sentence."""
+    named = [*LAWS.items()]
+    named += [(f"{kind}: {n}", law) for kind, laws in KIND_LAWS.items() for n, law in laws.items()]
+    rules = [(name, explanation(law).rule.partition(". ")[0]) for name, law in named]
+    return table(("law", "meaning"), [(name, f"{rule.rstrip('.')}.") for name, rule in rules])
 
 
 def _links(headings: Sequence[str] | Any) -> str:
@@ -90,7 +106,9 @@ def kind_parts(kind: str, contract: Contract) -> Iterator[str]:
         yield from tables(base, [one for one in registry.values() if in_package(one)])
     if contract.traits:
         trait = getattr(traits, contract.traits)
-        yield from (f"### `{contract.traits}`", *class_parts(trait))
+        yield f"### `{contract.traits}`"
+        yield _import("xformer_kit.registry.traits", [contract.traits])
+        yield from class_parts(trait)
     yield from _items(contract.module, contract.also)
 
 

@@ -151,8 +151,9 @@ class AttentionArguments:
     norm: Callable[[int], nn.Module]  # creates a norm of the block's kind over so many channels
     kernel: Kernel  # computes the output of the heads from queries, keys and values
     max_len: int  # longest text in tokens, with those that extras put in front of it
-    # name under which keys and values are passed to later layers in `context.cross_layer_state`, or
-    # taken from an earlier one; None if no other layer uses them
+    # for an attention with an option `keys`, of which `earlier` takes the keys and values of an
+    # earlier layer: name in `context.cross_layer_state` of what it passes to later layers or takes;
+    # None if no other layer uses them
     exchange: str | None
 
 

@@ -138,8 +138,10 @@ class Extra(nn.Module):
         """Returns the module whose `wrap`, `sublayer_output`, `projected` and `values` a block
         calls; None if it has none. sublayers: those of the block, by name.
 
-        An extra with parameters for each layer returns a module with those of one layer, so that
-        all layers share one compiled graph. Layers that share a block have those of the first.
+        An extra with parameters for each layer sets `layer_class`, returns a module with those of
+        one layer and keeps it, `self.layers[str(depth)] = module`. All layers then share one
+        compiled graph. Layers that share a block have those of the first. Called once for each
+        block, before `caches`.
         """
         if self.layer_class is None:
             return self
@@ -158,8 +160,9 @@ class Extra(nn.Module):
 
     def projected(self, name: str, part: str, y: Tensor, layer: ExtraInput) -> Tensor:
         """The output y (b, t, channels) of a linear map of a sublayer's input: `part` is the name
-        of the map, such as q, k and v, before norms and rotation, or gate and up. Not called for
-        the keys and values of a source, nor within experts that a router selects.
+        of the map, such as q, k and v, before norms and rotation, or gate and up; the channels are
+        those of the map's weight. Not called in cross attentions, nor within experts that a router
+        selects.
         """
         return y
 
@@ -198,7 +201,8 @@ class ExtraArguments:
     dim: int  # channels of the residual stream
     layers: int  # number of layers of the stack
     vocab_size: int  # rows of the embeddings of the stack's tokens
-    # for each layer its sublayers, name -> kind: {0: {"attn": "attn", "ffn": "ffn"}, ...}
+    # for each layer its sublayers, name -> kind: {0: {"attn": "attn", "cross": "attn", "ffn":
+    # "ffn"}, ...}
     sublayers: dict[int, dict[str, str]]
     block_index: tuple[int, ...]  # for each layer the index of its block; layers may share one
     kv_heads: int  # value heads of the base block's first attention

@@ -118,7 +118,7 @@ def cache_with_documents(composition: Composition) -> None:
 
     Fails: with a cache and documents, in chunks of 5+1+3+4, logits differ.
     Fix: Read the documents of cached tokens from `context.key.document`, or mask with
-        `context.visible_pairs`; reset a running state at each new document.
+        `context.visible(heads)`; reset a running state at each new document.
     """
     composition.require_causal()
     model, document, source = composition.shared_model, packed(LENGTH, CUT, LAST_CUT), None

@@ -17,7 +17,12 @@ from torch import Tensor, _dynamo, fx
 from torch._dynamo.utils import clear_compilation_metrics, counters, get_compilation_metrics
 
 from xformer_kit.laws.registry import law
-from xformer_kit.laws.tiny_composition import Composition, NotApplicable, with_model_options
+from xformer_kit.laws.tiny_composition import (
+    Composition,
+    NotApplicable,
+    faults,
+    with_model_options,
+)
 from xformer_kit.model.compiling import compile_blocks, graph_kinds
 from xformer_kit.model.model import Model
 from xformer_kit.plan import stacks
@@ -227,7 +232,10 @@ def _with_layers(composition: Composition, count: int) -> Composition:
     config = composition.config
     kinds = [{block.variant for block in plan.blocks} for plan in stacks(config)]
     layers = count * max(map(len, kinds))
-    return Composition(with_model_options(config, layers=layers), composition.law)
+    more = with_model_options(config, layers=layers)
+    if refused := faults(more):
+        raise NotApplicable(f"more layers are refused: {refused[0]}")
+    return Composition(more, composition.law)
 
 
 def _has_cross_layer_state(composition: Composition, model: Model) -> bool:

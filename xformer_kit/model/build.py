@@ -178,7 +178,7 @@ def _block(
         arguments["exchange"] = exchanges.get((plan.block_index[depth], sub.name))
         modules[sub.name] = ATTENTIONS.create(sub.component, **arguments, max_len=max_len)
     first = plan.block_index.index(plan.block_index[depth])  # the first layer that uses the block
-    layer_extras = {name: extra.layer_module(first, modules) for name, extra in extras.items()}
+    layer_extras = {name: _of_layer(extra, name, first, modules) for name, extra in extras.items()}
     return Block(
         modules,
         [[sub.name for sub in group] for group in block.groups],
@@ -191,6 +191,23 @@ def _block(
         {name: extra for name, extra in layer_extras.items() if extra is not None},
         block.variant,
     )
+
+
+def _of_layer(
+    extra: Extra, name: str, depth: int, sublayers: Mapping[str, nn.Module]
+) -> Extra | None:
+    """The module of an extra in a layer. Raises ConfigError for one that is not a module of the
+    extra: a block holds no modules of extras, and its parameters would be in no optimizer.
+    """
+    module = extra.layer_module(depth, sublayers)
+    if module is not None and all(module is not one for one in extra.modules()):
+        raise config_error(
+            f"extra.{name}",
+            "'layer_module' returns a module that the extra does not hold, and that would not be"
+            " trained",
+            fix="Set self.layers[str(depth)] = module.",
+        )
+    return module
 
 
 def _placements(model: ModelPlan, plan: StackPlan, block: BlockPlan, depth: int) -> list[Any]:

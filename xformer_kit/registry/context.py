@@ -45,7 +45,10 @@ class Context:
     device: str = "cpu"  # type of the device of the run
     precision: str = "auto"  # trainer.precision
     outer: Options | None = None  # options of the component that this one is an option of
-    stacks: tuple[Any, ...] = ()  # for an extra: the plans of the model's stacks
+    # for an extra: the plan of each stack. `blocks` has one for each layer, with `sublayers`, each
+    # with `name`, `kind` (attn or ffn), `cross`, its options `component`, and `context`, which
+    # `cannot` of its component gets
+    stacks: tuple[Any, ...] = ()
 
     def changed(self, **values: Any) -> "Context":
         """Returns a copy with these fields. `dataclasses.replace` would call the constructor, which

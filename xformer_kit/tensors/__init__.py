@@ -21,6 +21,7 @@ from xformer_kit.tensors.tokens import (
     FFNContext,
     Tokens,
     after_extras,
+    document_segments,
     expand_heads,
     masked_weights,
     scaled_to_unit,
