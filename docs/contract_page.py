@@ -64,7 +64,7 @@ def page() -> str:
 
 def _laws() -> str:
     """Returns the table of the laws: the name, which `breaks` uses, and the first sentence."""
-    named = [*LAWS.items()]
+    named: list[tuple[str, Any]] = [*LAWS.items()]
     named += [(f"{kind}: {n}", law) for kind, laws in KIND_LAWS.items() for n, law in laws.items()]
     rules = [(name, explanation(law).rule.partition(". ")[0]) for name, law in named]
     return table(("law", "meaning"), [(name, f"{rule.rstrip('.')}.") for name, rule in rules])

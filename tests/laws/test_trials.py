@@ -9,7 +9,7 @@ from xformer_kit.laws import check_component, checking
 from xformer_kit.laws.sizes import SIZES
 from xformer_kit.laws.tiny_composition import DIM
 from xformer_kit.laws.trials import COMPANIONS, size_note, trials
-from xformer_kit.plan import KINDS
+from xformer_kit.plan import KINDS, model_plan
 from xformer_kit.registry import Fault, at_least
 
 
@@ -146,3 +146,13 @@ def test_each_size_is_an_option_of_a_component_of_the_package():
         for option in registry.options(name)
     }
     assert SIZES.keys() - options == set()
+
+
+def test_a_value_that_the_first_layer_refuses_is_tried_in_every_second_layer():
+    """Of 4: a layer that takes the keys of an earlier one."""
+    of_keys = [trial for trial in trials("attn", "multi_head") if trial.node["keys"] == "earlier"]
+    (trial,) = of_keys
+    assert not trial.faults
+    blocks = model_plan(trial.config).stacks[0].blocks
+    attentions = [sub for block in blocks for sub in block.sublayers if sub.kind == "attn"]
+    assert [sub.component["keys"] for sub in attentions] == ["own", "earlier"] * 2

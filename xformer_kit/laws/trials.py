@@ -74,7 +74,7 @@ class Trial(NamedTuple):
 def trials(kind: str, name: str) -> list[Trial]:
     """Returns the compositions in which each option set of a component is composed with companions,
     each option set and each set of companions at least once; then those of the other values of its
-    options that a simple model refuses.
+    options that a simple model refuses, of which one may be accepted in every second layer.
     """
     dim, needed, own = fitting_dim(kind, name), _needed_changes(kind, name), own_sets(kind, name)
 
@@ -83,13 +83,22 @@ def trials(kind: str, name: str) -> list[Trial]:
         config = tiny_config(**changes)
         return Trial(node, config, faults(config))
 
+    def in_second_layers(refused: Trial) -> Trial:
+        other = {key: value for key, value in refused.node.items() if value != own[0][key]}
+        layers = {"pattern": ["base", "other"], "variants": {"other": {kind: other}}}
+        found = trial(own[0], {"decoder": layers, "layers": 4})
+        return refused if found.faults else found._replace(node=refused.node)
+
     others = [trial(node, {}) for node in _other_choices(kind, own[0])]
-    nodes: list[Node] = [*own, *(one.node for one in others if not one.faults)]
+    others = [in_second_layers(one) if one.faults and kind in KINDS else one for one in others]
+    alternating = [one for one in others if "variants" in (one.config["model"]["decoder"] or {})]
+    accepted = [one for one in others if not one.faults and one not in alternating]
+    nodes: list[Node] = [*own, *(one.node for one in accepted)]
     rounds = 1 + (len(nodes) - 1) // len(COMPANIONS)
     found = [
         trial(nodes[i % len(nodes)], companions) for i, companions in enumerate(COMPANIONS * rounds)
     ]
-    return [*found, *(one for one in others if one.faults)]
+    return [*found, *alternating, *(one for one in others if one.faults)]
 
 
 def fitting_dim(kind: str, name: str) -> int:
