@@ -13,7 +13,7 @@ from xformer_kit.extra import Chosen, Extra
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.block import Block, BlockInput, CrossLayerState
 from xformer_kit.model.chosen_tokens import chosen_tokens, run_on_chosen
-from xformer_kit.model.front_tokens import with_front
+from xformer_kit.model.front_tokens import WithFront, with_front
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.replaced import check_block, replace_block
 from xformer_kit.model.stack_extras import StackExtras
@@ -273,9 +273,7 @@ class Stack(nn.Module):
         if source_tokens is not None:
             self.check_tokens(source_tokens, self.cross_breaks)
         key = tokens if cache is None else cache.append(tokens, self.attention_groups, self.breaks)
-        text_of = None
-        if self.num_front:
-            x, tokens, key, text_of = with_front(x, tokens, key, self._front(), cache is not None)
+        x, tokens, key, text_of = self._with_front(x, tokens, key, cache is not None)
         cross = tokens, source_tokens
         tokens, key = _counted_documents(tokens, key)
         contexts = self.contexts(tokens, key, cross, x.dtype)
@@ -303,12 +301,15 @@ class Stack(nn.Module):
         states = extras.multi_token_states(*last_input, report) if multi_token else ()
         finished = [self.placement.finish(extras.final(s), self.norm) for s in (state, *states)]
         hidden = torch.stack(finished) if multi_token else finished[0]
-        return (hidden if text_of is None else text_of(hidden)), report
+        return text_of(hidden), report
 
-    def _front(self) -> Tensor:
-        """The embeddings (num_front, dim) of the tokens that extras put in front of a text."""
+    def _with_front(self, x: Tensor, tokens: Tokens, key: Tokens, cached: bool) -> WithFront:
+        """The tokens that extras put in front of each text, before the text."""
+        if not self.num_front:
+            return WithFront(x, tokens, key, lambda hidden: hidden)
         extras: Any = self.extra.values()
-        return torch.cat([extra.front() for extra in extras if extra.front_tokens])
+        front = torch.cat([extra.front() for extra in extras if extra.front_tokens])
+        return with_front(x, tokens, key, front, cached)
 
     def _chosen_contexts(
         self,
