@@ -278,7 +278,7 @@ class Task(pl.LightningModule):
         return float(self.tokens_read) * self.trainer.world_size
 
     def loss_sum(self, batch: Batch) -> Tensor:
-        """Returns a batch's summed loss in trainer.precision, for attempts and replays of a step."""
+        """Returns a batch's summed loss in trainer.precision, to try or to replay a step."""
         with self.trainer.precision_plugin.train_step_context():
             nats, count, report = summed_loss(self.objective, self.model, batch)
         return nats + report["loss"] * count if "loss" in report else nats
