@@ -39,7 +39,9 @@ class OnlyInTraining(MLP):
         return self.down(h + h.tanh().detach() if self.training else h + h.tanh()), {}
 
 
-NAMED = r"the gradient of decoder.1.[\w.]*ffn[\w.]+ is not that of the loss: in a random direction"
+NAMED = (
+    r"the gradients of decoder.1.[\w., ]*ffn.* not those of the loss: in a random direction that of"
+)
 ARGUMENTS = [
     ("derivative", FFNS, component, NAMED, {"ffn": "broken"})
     for component in (HalfGradient, DetachedNorm, OnlyInTraining)
