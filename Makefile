@@ -18,10 +18,10 @@ train: $(VENV)/ready  ## train the default model on the prose of this Python (ab
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 # CONTRIBUTING.md has the rule of what is in it.
-test: $(VENV)/compiled  ## each component and contract once, a run, resume, two processes (4 minutes on 2 CPU cores)
+test: $(VENV)/compiled  ## each component and contract once, a run, resume, two processes (4 to 10 minutes on 2 CPU cores)
 	@$(PYTEST) -m "not extended"
 
-test-all: $(VENV)/compiled  ## all tests, as CI does (16 minutes on 2 CPU cores)
+test-all: $(VENV)/compiled  ## all tests, as CI does (16 to 50 minutes on 2 CPU cores)
 	@$(PYTEST)
 
 laws: $(VENV)/compiled  ## random compositions under every law: make laws N=2000 SEED=7
