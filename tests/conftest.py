@@ -33,7 +33,7 @@ multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
 CASES = 5
 # Folders whose cases take so little time that all of them are in `make test`.
 QUICK = {"data", "ffn", "mask", "model", "norm", "objective", "optim", "placement", "position"}
-QUICK |= {"contracts", "metrics", "study", "tensors"}
+QUICK |= {"metrics", "study", "tensors"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` is applied
