@@ -17,7 +17,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 Sizes = Iterator[tuple[str, int]]  # name within the file, size
 
 
-def lines_of_files(path: Path) -> Sizes:
+def lines_ofs(path: Path) -> Sizes:
     yield "", len(path.read_text(encoding="utf-8").splitlines())
 
 
@@ -60,12 +60,12 @@ def functions(node: ast.AST, owner: str = "") -> Iterator[tuple[str, ast.Functio
 
 
 LIMITS: dict[Callable[[Path], Sizes], int] = {
-    lines_of_files: 400,
+    lines_ofs: 400,
     characters_of_lines: 100,
     lines_of_functions: 50,
     arguments_of_constructors: 12,
 }
-FILES = {lines_of_files: CODE + TESTS}  # measure -> files, if they are not CODE
+FILES = {lines_ofs: CODE + TESTS}  # measure -> files, if they are not CODE
 
 
 def larger(measure: Callable[[Path], Sizes], limit: int) -> dict[str, int]:
@@ -96,7 +96,7 @@ class A:
 def test_sizes_of_a_small_file(tmp_path):
     path = tmp_path / "file.py"
     path.write_text(SOURCE)
-    assert dict(lines_of_files(path)) == {"": 5}
+    assert dict(lines_ofs(path)) == {"": 5}
     assert dict(characters_of_lines(path)) == {"": 46}
     assert dict(lines_of_functions(path)) == {"A.__init__": 3, "A.__init__.f": 2}
     assert dict(arguments_of_constructors(path)) == {"A.__init__": 5}

@@ -4,6 +4,7 @@ import pytest
 from refusals import refused
 
 from tests.data.probe_examples import bare, faults, make, words_of
+from xformer_kit.data.corpus import Corpus
 from xformer_kit.data.preparation.labelled import prepare_labelled
 from xformer_kit.data.preparation.prepare import prepare
 from xformer_kit.registry import ConfigError
@@ -92,3 +93,12 @@ def test_a_config_with_a_window_or_vocabulary_that_is_too_small_is_refused(word,
     assert refused(
         ["model=decoder", "task_defaults=null", "data=recall", "data.seq_len=63", word]
     ) == [sentence]
+
+
+def test_a_corpus_of_labelled_examples_must_be_a_probe():
+    with pytest.raises(
+        ConfigError, match=r"must derive from xformer_kit.data.corpus.Probe; got Own"
+    ):
+
+        class Own(Corpus):
+            form = "labelled"

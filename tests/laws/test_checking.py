@@ -152,7 +152,7 @@ WRONG = {
     def check(cls, options, context):
         yield from options.nothing.at_all
 ''',
-        "raised AttributeError: 'NoneType' object has no attribute 'at_all'.",
+        "raised AttributeError: 'NoneType' object has no attribute 'at_all', in line ",
     ),
     "kernel fastest": (
         '''

@@ -5,6 +5,7 @@ from types import UnionType
 from typing import get_args
 
 from tests.messages import messages
+from xformer_kit.registry import methods
 
 
 def test_every_option_has_a_meaning():
@@ -69,3 +70,14 @@ def _is_number(annotation):
     return annotation is float or (
         isinstance(annotation, UnionType) and float in get_args(annotation)
     )
+
+
+def test_no_method_has_nearly_a_name_of_the_contract(monkeypatch):
+    """Only a user's class is checked when it is registered."""
+    monkeypatch.setattr(methods, "PACKAGE", "no package")
+    from xformer_kit.config import GROUPS, NESTED_GROUPS
+    from xformer_kit.extra import EXTRAS
+
+    for kind, registry in (GROUPS | NESTED_GROUPS | {"extra": EXTRAS}).items():
+        for name, component in registry.items():
+            methods.check_methods(f"{kind} {name}", component, registry.base)

@@ -49,3 +49,12 @@ def lines_of_file(error: BaseException, component: Any) -> list[int]:
     """Returns the lines of the component's file that an exception has passed."""
     file, frames = inspect.getfile(component), traceback.extract_tb(error.__traceback__)
     return [frame.lineno for frame in frames if frame.filename == file and frame.lineno]
+
+
+def raised(error: BaseException, component: Any) -> str:
+    """Returns "raised TypeError: text, in line 7" of an exception, with the last line of the
+    component's file that it has passed, if any.
+    """
+    lines = lines_of_file(error, component)
+    line = f", in line {lines[-1]}" if lines else ""
+    return f"raised {type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}{line}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from xformer_kit.config import GROUPS, MAPPING_GROUPS, NESTED_GROUPS, import_components
-from xformer_kit.files.user_errors import lines_of_file
+from xformer_kit.files.user_errors import raised
 from xformer_kit.inspect.layers import format_ranges, group_equal
 from xformer_kit.laws.building import sampled_comparisons
 from xformer_kit.laws.kinds import KIND_LAWS, check_laws_of_kind
@@ -20,7 +20,6 @@ from xformer_kit.text.user_path import user_path
 
 # Laws without which two forward passes of a model cannot be compared.
 FIRST = "evaluation", "randomness"
-RAISED = "raised "
 REGISTERS = "registers"  # the law of a result for a component that cannot be registered
 
 
@@ -107,7 +106,7 @@ def check_component(kind: str, name: str) -> Check:
         tried = trials(kind, name)
         unknown = [law for law in COMPONENTS[kind].broken_laws(name) if law not in LAWS]
     except Exception as error:  # of its own `check`, `cannot`, `traits` or `breaks`
-        return ended("composes", "broken", f"{_raised(error)}.")
+        return ended("composes", "broken", f"{raised(error, COMPONENTS[kind][name])}.")
     if all(trial.faults for trial in tried):
         reasons = " ".join(dict.fromkeys(str(fault) for trial in tried for fault in trial.faults))
         return ended("composes", "broken", f"every composition tried is refused: {reasons}")
@@ -145,14 +144,10 @@ def _results(component: str, tried: list[Trial]) -> list[Result]:
                 if not broken and (trial.node not in seen or law not in SLOW):
                     results.append((i, _check(component, law, trial.config, cause)))
                 last = results[-1][1]
-                if law in FIRST and last.verdict == "broken" and RAISED not in last.sentence:
+                if law in FIRST and last.sentence.startswith(f"the law '{law}' is broken"):
                     cause = f"two forward passes are compared, and the law '{law}' is broken"
         seen.append(trial.node)
     return [_merged(results) for results in checked.values()]
-
-
-def _raised(error: Exception) -> str:
-    return f"{RAISED}{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
 
 
 def _check(component: str, law: str, config: Node, cause: str) -> Result:
@@ -165,9 +160,9 @@ def _check(component: str, law: str, config: Node, cause: str) -> Result:
         return Result(component, law, "broken", str(error))
     except Exception as error:
         kind, name = component.split()
-        lines = lines_of_file(error, COMPONENTS[kind][name])
-        line = f", in line {lines[-1]}" if lines else ""
-        sentence = f"{_raised(error)}{line}. Seen with: {' '.join(overrides(config))}"
+        sentence = (
+            f"{raised(error, COMPONENTS[kind][name])}. Seen with: {' '.join(overrides(config))}"
+        )
         return Result(component, law, "broken", sentence)
     return Result(component, law, "ok" if reason is None else "skipped", reason or "")
 

@@ -90,15 +90,15 @@ def trials(kind: str, name: str) -> list[Trial]:
         return refused if found.faults else found._replace(node=refused.node)
 
     others = [trial(node, {}) for node in _other_choices(kind, own[0])]
-    others = [in_second_layers(one) if one.faults and kind in KINDS else one for one in others]
-    alternating = [one for one in others if "variants" in (one.config["model"]["decoder"] or {})]
-    accepted = [one for one in others if not one.faults and one not in alternating]
-    nodes: list[Node] = [*own, *(one.node for one in accepted)]
+    refused = [one for one in others if one.faults]
+    if kind in KINDS:
+        refused = sorted(map(in_second_layers, refused), key=lambda one: bool(one.faults))
+    nodes: list[Node] = [*own, *(one.node for one in others if not one.faults)]
     rounds = 1 + (len(nodes) - 1) // len(COMPANIONS)
     found = [
         trial(nodes[i % len(nodes)], companions) for i, companions in enumerate(COMPANIONS * rounds)
     ]
-    return [*found, *alternating, *(one for one in others if one.faults)]
+    return [*found, *refused]
 
 
 def fitting_dim(kind: str, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Errors of components that return something else than their contract says."""
+"""Errors for components that return a tensor of another shape."""
 
 from typing import Any, TypeVar
 
@@ -13,10 +13,16 @@ def same_shape(new: T, old: T, path: str, method: str) -> T:
     """Returns `new`, one tensor or several, which a method of the component at `path` returned.
     Raises ConfigError if its shape is not that of `old`, which the method was given.
     """
-    if _shape(new) != _shape(old):
+    if not _equal(new, old):
         rule = f"'{method}' must return the shape of what it is given, {_shape(old)}"
         raise config_error(path, rule, got=f"{_shape(new)}")
     return new
+
+
+def _equal(new: Any, old: Any) -> bool:
+    if isinstance(new, Tensor) and isinstance(old, Tensor):
+        return new.shape == old.shape
+    return _shape(new) == _shape(old)
 
 
 def _shape(x: Any) -> Any:

@@ -6,14 +6,17 @@ from typing import Any
 
 from xformer_kit.registry.fault import config_error
 
+PACKAGE = "xformer_kit."
 SIMILAR = 0.8  # least share of equal letters
 
 
 def check_methods(path: str, component: Any, base: type | None) -> None:
-    """Raises ConfigError for a method of a class that nothing would call, and that is nearly one of
-    those of its base: sublayer_outputs for sublayer_output.
+    """Raises ConfigError for a method of a user's class that nothing would call, and that is nearly
+    one of those of its base: sublayer_outputs for sublayer_output. A test checks the package's own
+    classes, since comparing their names takes time at each start.
     """
-    if base is None or not inspect.isclass(component):
+    own_class = component.__module__.startswith(PACKAGE)
+    if base is None or own_class or not inspect.isclass(component):
         return
     inherited = set(dir(base)) | {"forward"}
     own = [name for name, value in vars(component).items() if _is_method(value)]

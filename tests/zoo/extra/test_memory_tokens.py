@@ -55,8 +55,8 @@ def test_each_document_of_a_row_has_its_own():
     document = torch.tensor([[0] * 4 + [1] * 5, [0] * 9])
     found = model.hidden(Tokens(ids=text, document=document))[0]
     for row, part in ((0, slice(0, 4)), (0, slice(4, 9)), (1, slice(0, 9))):
-        alone = model.hidden(Tokens(ids=text[row : row + 1, part]))[0]
-        assert_close(found[row : row + 1, part], alone)
+        expected = model.hidden(Tokens(ids=text[row : row + 1, part]))[0]
+        assert_close(found[row : row + 1, part], expected)
     with pytest.raises(ConfigError, match="generation has one document in a row"):
         model.hidden(Tokens(ids=text, document=document), model.cache(2, LENGTH))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from xformer_kit.data.plain import Plain
-from xformer_kit.registry import ConfigError, Fault, Registry
+from xformer_kit.registry import ConfigError, Fault, Registry, config_error
 
 TextPairs = Iterator[tuple[str, str]]  # (source, target) each
 
@@ -18,13 +18,19 @@ class Corpus:
     """Base of the corpora. `split` is one of its `splits`.
 
     form: `text`, one long text, from `texts`; `pairs`, sources and targets, from `pairs`;
-    `labelled`, examples of which some tokens are predicted, from `dataset`.
+    `labelled`, examples of which some tokens are predicted, of a `Probe`.
     """
 
     form = "text"
     documents: bool = False  # whether each text of `texts` is a document
     splits: tuple[str, ...] = ("train", "valid")  # and "test", if it has one
     config_path: str = "data"  # config path of its options; a mixture sets that of its parts
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.form == "labelled" and not hasattr(cls, "make_example"):
+            rule = "a corpus of the form 'labelled' must derive from xformer_kit.data.corpus.Probe"
+            raise config_error("data", rule, got=cls.__name__)
 
     @classmethod
     def forms(cls) -> dict[str, str]:

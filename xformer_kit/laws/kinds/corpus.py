@@ -53,7 +53,7 @@ def any_order(component: Component) -> None:
     length that does not change.
 
     Fails: example 3 of 'valid' depends on those read before.
-    Fix: Compute an example from its index alone, and keep nothing between two reads.
+    Fix: Compute an example from its index only, and keep no state between two reads.
     """
     for split, dataset in _datasets(component):
         length = len(dataset)

@@ -76,7 +76,7 @@ def start(component: Component) -> None:
     do not depend on other generators, and, except for their size, not on other components.
 
     Fails: decoder.0.attn.q.weight is another one with other states of torch's global generator.
-    Fix: Draw from the given generator only, and keep nothing between two matrices.
+    Fix: Draw from the given generator only, and keep no state between two matrices.
     """
     for model in ("decoder", "encoder_decoder"):
         config = {**tiny_config(model), "init": component.node}

@@ -50,7 +50,7 @@ def example(component: Component) -> None:
     is given; the corpus's example is not changed.
 
     Fails: an example differs for one state of the generator.
-    Fix: Draw from `draw` only, keep nothing between two examples, and change a copy of the
+    Fix: Draw from `draw` only, keep no state between two examples, and change a copy of the
         corpus's example.
     """
     for case in cases(component):

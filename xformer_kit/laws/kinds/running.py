@@ -3,7 +3,7 @@
 from typing import Any, Literal, NamedTuple
 
 from xformer_kit.config import GROUPS
-from xformer_kit.files.user_errors import lines_of
+from xformer_kit.files.user_errors import raised
 from xformer_kit.laws.kinds.options import node_faults, option_nodes
 from xformer_kit.laws.kinds.registry import KIND_LAWS, Component, KindLawBroken
 from xformer_kit.laws.tiny_composition import NotApplicable
@@ -25,7 +25,7 @@ def check_laws_of_kind(kind: str, name: str) -> list[Outcome]:
         nodes = option_nodes(kind, name)
         refused = " ".join(map(str, node_faults(kind, nodes[0])))
     except Exception as error:  # of its own `check`
-        return [Outcome("options", "broken", f"{_raised(error, kind, name)}.")]
+        return [Outcome("options", "broken", f"{raised(error, GROUPS[kind][name])}.")]
     if refused:
         return [Outcome("all", "skipped", f"its defaults are refused: {refused}")]
     return [_outcome(kind, law, nodes) for law in KIND_LAWS[kind]]
@@ -44,15 +44,9 @@ def _outcome(kind: str, law: str, nodes: list[dict[str, Any]]) -> Outcome:
         except KindLawBroken as error:
             return Outcome(law, "broken", str(error))
         except Exception as error:
-            raised = _raised(error, kind, node["name"])
-            return Outcome(law, "broken", f"{raised}. Seen with: {component}")
+            sentence = raised(error, GROUPS[kind][node["name"]])
+            return Outcome(law, "broken", f"{sentence}. Seen with: {component}")
     if not kept:
         return Outcome(law, "skipped", f"{'; '.join(skipped)}.")
     settings = "its defaults" if kept == 1 else f"{kept} settings of its options"
     return Outcome(law, "ok", f"kept with {settings}.")
-
-
-def _raised(error: Exception, kind: str, name: str) -> str:
-    lines = lines_of(error, GROUPS[kind][name])
-    line = f", in line {lines[-1]}" if lines else ""
-    return f"raised {type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}{line}"

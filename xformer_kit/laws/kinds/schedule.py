@@ -28,7 +28,7 @@ def function_of_the_step(component: Component) -> None:
     and of a new schedule, as after a resume.
 
     Fails: the factor of step 0 of 1 is 0.5, and 0.75 if steps are called in another order.
-    Fix: Compute the factor from `step` and the options only, and keep nothing between two
+    Fix: Compute the factor from `step` and the options only, and keep no state between two
         calls.
     """
     for length in LENGTHS:
