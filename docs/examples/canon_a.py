@@ -38,7 +38,9 @@ class CanonA(Extra):
 
     layer_class = CanonOfLayer
 
-    def __init__(self, dim: int, block_index: tuple[int, ...], *, tokens: int = 4):  # that it reads
+    def __init__(
+        self, dim: int, block_index: tuple[int, ...], *, tokens: int = 4
+    ):  # tokens that it reads
         super().__init__()
         self.dim, self.block_index, self.tokens = dim, block_index, tokens
 

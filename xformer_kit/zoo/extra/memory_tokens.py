@@ -27,7 +27,7 @@ class MemoryTokens(Extra):
     # A mask may hide them from all tokens of the text.
     parameter_info = {"weight": embedding("memory", "dim", zero_gradient=True)}
 
-    def __init__(self, dim: int, *, count: int = 4):  # count: tokens in front of a text
+    def __init__(self, dim: int, *, count: int = 4):  # tokens in front of a text
         super().__init__()
         self.front_tokens = count
         self.weight = nn.Parameter(torch.empty(count, dim))
