@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from xformer_kit.data.corpus import Corpus
+from xformer_kit.data.corpus import Corpus, Probe
 from xformer_kit.data.corpus.base import PairCorpus
 from xformer_kit.data.preparation.user_code import check_corpus, check_tokenizer
 from xformer_kit.data.tokenizer import Tokenizer
@@ -65,7 +65,8 @@ def test_a_wrong_value_of_a_tokenizer_is_named(attributes, message):
     assert tokenizer_message(**attributes).startswith(f"tokenizer: Mine {message}")
 
 
-def corpus_message(base=Corpus, **attributes):
+def corpus_message(**attributes):
+    base = attributes.pop("base", Corpus)
     with pytest.raises(ConfigError) as error:
         check_corpus(type("Mine", (base,), attributes)())
     return str(error.value)
@@ -77,7 +78,7 @@ LABELLED = (
 
 
 def labelled(**example):
-    return {"form": "labelled", "dataset": lambda *_: [example]}
+    return {"base": Probe, "dataset": lambda *_: [example]}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_a_wrong_item_of_a_corpus_is_named(attributes, message):
 
 
 def test_wrong_pairs_are_named():
-    message = corpus_message(PairCorpus, pairs=lambda *_: [("a",)])
+    message = corpus_message(base=PairCorpus, pairs=lambda *_: [("a",)])
     rule = "must give (source, target), two str, from pairs('train'); got ('a',)."
     assert message.startswith(f"data: Mine {rule}")
 

@@ -39,8 +39,13 @@ def user_errors(components: Iterable[tuple[str, Any]]) -> Iterator[None]:
 
 
 def lines_of(error: BaseException, component: Any) -> list[int]:
-    """Returns the lines of the component that an exception has passed, the last one last."""
-    source, first = inspect.getsourcelines(component)
+    """Returns the lines of the component that an exception has passed, the last one last; none if
+    no class statement made it.
+    """
+    try:
+        source, first = inspect.getsourcelines(component)
+    except OSError:
+        return []
     lines = lines_of_file(error, component)
     return [line for line in lines if first <= line < first + len(source)]
 

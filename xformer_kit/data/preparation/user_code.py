@@ -12,7 +12,7 @@ import numpy as np
 
 from xformer_kit.data.corpus import Corpus
 from xformer_kit.data.tokenizer import Tokenizer
-from xformer_kit.files.user_errors import is_users, lines_of
+from xformer_kit.files.user_errors import is_users, lines_of_file
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.registry.messages import one_line
 
@@ -44,7 +44,7 @@ def _raise_first(path: str, component: type, problems: Iterator[Problem]) -> Non
     except ConfigError:
         raise
     except Exception as error:
-        if lines_of(error, component):
+        if lines_of_file(error, component):
             raise
         method = traceback.extract_tb(error.__traceback__)[-1].name
         got = f"{type(error).__name__} in {method} ({one_line(error, 120)})"
