@@ -26,11 +26,17 @@ from xformer_kit.position import POSITIONS, Position
 from xformer_kit.registry import config_error
 
 
-def build_model(config: Node, vocab_size: int, source_vocab_size: int | None = None) -> Model:
-    """Returns the model of a valid config, with initial weights.
+def build_model(
+    config: Node,
+    vocab_size: int,
+    source_vocab_size: int | None = None,
+    initial_weights: bool = True,
+) -> Model:
+    """Returns the model of a valid config.
 
-    source_vocab_size: of the source's tokens, if it differs. Raises ConfigError if source and
-    target share embeddings and their vocabularies differ.
+    source_vocab_size: of the source's tokens, if it differs. initial_weights: whether weights are
+    drawn, except on the meta device. Raises ConfigError if source and target share embeddings and
+    their vocabularies differ.
     """
     plan = model_plan(config)
     source_size, two_stacks = source_vocab_size or vocab_size, len(plan.stacks) > 1
@@ -63,7 +69,7 @@ def build_model(config: Node, vocab_size: int, source_vocab_size: int | None = N
         math.sqrt(channels) if scale == "sqrt_dim" else float(scale),
         options["dropout"],
     )
-    if not model.embed.weight.is_meta:
+    if initial_weights and not model.embed.weight.is_meta:
         init = INITS.create(plan.init, dim=plan.output.dim, stacks=plan.depths)
         initialise(model, plan.seed, init)
         model.constrain()

@@ -1,0 +1,33 @@
+"""Models of transformers in float64: their casts to fp32, in norms and softmax, do nothing."""
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+DOUBLE = torch.float64
+
+
+class KeepFloat64(TorchFunctionMode):
+    """Leaves tensors of float64 as they are where a model casts them to fp32."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        is_double = bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype == DOUBLE
+        if is_double and function is torch.Tensor.float:
+            return args[0]
+        if is_double:
+            args = tuple(DOUBLE if arg is torch.float32 else arg for arg in args)
+            kwargs = {k: DOUBLE if v is torch.float32 else v for k, v in kwargs.items()}
+        return function(*args, **kwargs)
+
+
+def double(model: nn.Module) -> nn.Module:
+    """Casts a model to float64, but not the rates of rotary positions, which are numbers in fp32 in
+    every precision.
+    """
+    model = model.double()
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if "inv_freq" in name:
+                setattr(module, name, buffer.float())
+    return model

@@ -1,0 +1,160 @@
+"""A model of transformers with random weights, saved in a directory, and ours, loaded from it."""
+
+import inspect
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from tests.hub.cases import VOCAB, Case
+from tests.hub.float64 import KeepFloat64, double
+from xformer_kit.hub.transfer import Table, table_of, written
+from xformer_kit.model.model import Model
+from xformer_kit.plan import model_plan
+from xformer_kit.pretrained import Composition, composition_of, load_published
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+transformers = pytest.importorskip("transformers")
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+ROWS, LENGTH, SOURCE = 3, 13, 11
+
+
+def random_ids(length: int, seed: int) -> Tensor:
+    """A batch of token ids, none of them special."""
+    return torch.randint(3, VOCAB, (ROWS, length), generator=torch.Generator().manual_seed(seed))
+
+
+IDS, SOURCES = random_ids(LENGTH, 3), random_ids(SOURCE, 4)
+# Lengths of the texts of a padded batch.
+LENGTHS = torch.tensor([LENGTH, 9, 4])[:, None]
+RIGHT = torch.arange(LENGTH) < LENGTHS
+LEFT = RIGHT.flip(-1)
+SOURCE_REAL = torch.arange(SOURCE) < torch.tensor([5, SOURCE, 8])[:, None]
+
+
+class Pair(NamedTuple):
+    """Both models in float64; theirs without casts to fp32."""
+
+    theirs: nn.Module
+    ours: Model
+    composition: Composition
+    folder: Path
+
+    @property
+    def table(self) -> Table:
+        return table_of(self.composition.family, self.ours, model_plan(self.composition.config))
+
+
+def randomise(model: nn.Module) -> nn.Module:
+    """Sets every parameter to random values, also biases and weights of norms, which are near 0 and
+    1 else, and biases of logits that are buffers.
+    """
+    torch.manual_seed(11)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            scale = 0.3 if parameter.ndim < 2 else parameter.shape[-1] ** -0.5
+            parameter.mul_(1.0 if parameter.ndim < 2 else 0.0).add_(
+                torch.randn(parameter.shape), alpha=scale
+            )
+        for name, buffer in model.named_buffers():
+            if name.endswith(("final_logits_bias", "e_score_correction_bias", "expert_bias")):
+                buffer.normal_(0, 0.1)
+    return model
+
+
+def their_model(case: Case, kernel: str = "eager") -> nn.Module:
+    """The model of a case with random weights, in evaluation mode."""
+    cls = getattr(transformers, case.architecture)
+    config = cls.config_class(**case.config, attn_implementation=kernel)
+    return randomise(cls(config)).eval()
+
+
+def make_pair(case: Case, folder: Path) -> Pair:
+    """Saves the model of a case in float64, and loads it."""
+    theirs = double(their_model(case))
+    theirs.save_pretrained(folder)
+    composition = composition_of(json.loads((folder / "config.json").read_text()))
+    return Pair(theirs, load_published(folder), composition, folder)
+
+
+def their_logits(theirs: nn.Module, real: Tensor | None = None, ids: Tensor = IDS) -> Tensor:
+    """Logits of their model for a batch; `real` marks its padding, for two stacks the source's."""
+    mask = None if real is None else real.long()
+    with KeepFloat64():
+        if theirs.config.is_encoder_decoder:
+            return theirs(SOURCES, attention_mask=mask, decoder_input_ids=ids).logits
+        more = {}
+        if mask is not None and "position_ids" in inspect.signature(theirs.forward).parameters:
+            more = {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}  # as `generate` does
+        return theirs(ids, attention_mask=mask, **more).logits
+
+
+def our_logits(ours: Model, real: Tensor | None = None, ids: Tensor = IDS) -> Tensor:
+    """The same of ours."""
+    if ours.two_stacks:
+        return ours(source=SOURCES, target=ids, source_real=real)
+    return ours(ids, real=real)
+
+
+def loss_of(logits: Tensor) -> Tensor:
+    """A loss of which every parameter has a gradient."""
+    draw = torch.Generator().manual_seed(9)
+    weights = torch.randn(logits.shape, generator=draw).to(logits.dtype)
+    return (logits.log_softmax(-1) * weights).sum() / logits.shape[1]
+
+
+def their_gradients(theirs: nn.Module, folder: Path) -> dict[str, Tensor]:
+    """Gradients of their parameters by the names of their files."""
+    loss_of(their_logits(theirs)).backward()
+    found = {
+        name: torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+        for name, tensor in theirs.state_dict(keep_vars=True).items()
+    }
+    theirs.save_pretrained(folder, state_dict=found)
+    theirs.zero_grad()
+    return load_file(folder / "model.safetensors")
+
+
+def our_gradients(ours: Model, table: Table) -> dict[str, Tensor]:
+    """Gradients of our parameters by the names of their files."""
+    ours.zero_grad()
+    loss_of(our_logits(ours)).backward()
+    values = {name: parameter.detach().clone() for name, parameter in ours.named_parameters()}
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.copy_(
+                torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            )
+    found = {name: tensor.detach().clone() for name, tensor in written(table, ours)}
+    with torch.no_grad():
+        for name, parameter in ours.named_parameters():
+            parameter.copy_(values[name])
+    ours.zero_grad()
+    return found
+
+
+def distance(ours: Tensor, theirs: Tensor) -> float:
+    """The largest difference, as a share of the largest value."""
+    return float((ours - theirs).detach().abs().max() / theirs.detach().abs().max())
+
+
+def load(folder: Path, dtype: torch.dtype, kernel: str = "eager") -> Any:
+    """Their model from a directory."""
+    config = json.loads((folder / "config.json").read_text())
+    cls = getattr(transformers, config["architectures"][0])
+    return cls.from_pretrained(folder, dtype=dtype, attn_implementation=kernel).eval()
+
+
+def files_of(folder: Path) -> dict[str, Tensor]:
+    """The tensors in the files of a directory."""
+    tensors: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors |= load_file(path)
+    return tensors

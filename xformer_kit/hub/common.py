@@ -1,0 +1,167 @@
+"""Parts of the tables that many families share."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from xformer_kit.hub.keys import Choice, Entry, Functions, Key, Values, refuse
+from xformer_kit.hub.weights import Weight, linear
+
+# Names in transformers -> ours; the first name of ours is written.
+ACTIVATIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "gelu": "gelu",
+        "gelu_python": "gelu",
+        "gelu_pytorch_tanh": "gelu_tanh",
+        "gelu_new": "gelu_tanh",
+        "gelu_fast": "gelu_tanh",
+        "gelu_accurate": "gelu_tanh",
+        "quick_gelu": "gelu_quick",
+        "silu": "silu",
+        "swish": "silu",
+        "relu": "relu",
+        "relu2": "relu2",
+        "leaky_relu": "leaky_relu",
+        "linear": "identity",
+        "mish": "mish",
+        "relu6": "relu6",
+        "sigmoid": "sigmoid",
+        "tanh": "tanh",
+    }
+)
+
+
+def activation(theirs: str, default: str, ours: str = "ffn.activation") -> Choice:
+    """The activation of the feed-forward networks."""
+    return Choice(theirs, ours, ACTIVATIONS, default)
+
+
+def sizes(
+    dim: str = "hidden_size", layers: str = "num_hidden_layers", heads: str = "num_attention_heads"
+) -> tuple[Entry, ...]:
+    """The sizes that every model has; the vocabulary is `vocab_size`."""
+    return (
+        Key("vocab_size", "model.vocab_size"),
+        Key(dim, "model.dim"),
+        Key(layers, "model.layers"),
+        Key(heads, "attn.heads"),
+    )
+
+
+def tied(default: bool) -> Key:
+    """Whether the head is the embedding."""
+    return Key("tie_word_embeddings", "model.tie_embeddings", default)
+
+
+def length(default: int, theirs: str = "max_position_embeddings") -> Key:
+    """The longest text."""
+    return Key(theirs, "model.max_len", default)
+
+
+ROPE_KEYS = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
+# Keys of a scaling in transformers -> options of ours.
+SCALING_KEYS = {
+    "factor": "factor",
+    "original_max_position_embeddings": "original",
+    "low_freq_factor": "low",
+    "high_freq_factor": "high",
+    "beta_fast": "beta_fast",
+    "beta_slow": "beta_slow",
+    "mscale": "mscale",
+    "mscale_all_dim": "mscale_all",
+    "attention_factor": "attention_factor",
+    "short_factor": "short",
+    "long_factor": "long",
+    "truncate": "truncate",
+}
+
+
+def rope_settings(config: Values, theta: float, fraction: float = 1.0) -> dict[str, Any]:
+    """Returns the settings of rotary positions of a config.json, {rope_theta,
+    partial_rotary_factor, rope_type, ...}, of files before transformers 5 as well.
+    """
+    node = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    own = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
+    found = {"rope_theta": theta, "partial_rotary_factor": fraction, **own, **node}
+    found["rope_type"] = found.pop("type", None) or found.get("rope_type") or "default"
+    return found
+
+
+def position_options(settings: Values, at: str = "position") -> dict[str, Any]:
+    """Returns the overrides of settings of rotary positions."""
+    settings = dict(settings)
+    name = settings.pop("rope_type")
+    options = {
+        f"{at}.theta": float(settings.pop("rope_theta")),
+        f"{at}.fraction": float(settings.pop("partial_rotary_factor") or 1.0),
+    }
+    if name == "default":
+        return options | {f"{at}.scaling": "none"}
+    if name not in ("linear", "dynamic", "yarn", "llama3", "longrope", "su"):
+        raise refuse("rope_parameters.rope_type", name, "is no scaling that is known here")
+    for key in settings:
+        if key not in SCALING_KEYS:
+            raise refuse(f"rope_parameters.{key}", settings[key], "is not known here")
+    scaling = {
+        SCALING_KEYS[key]: list(value) if isinstance(value, list) else value
+        for key, value in settings.items()
+        if value is not None
+    }
+    return options | {f"{at}.scaling": {"name": "longrope" if name == "su" else name, **scaling}}
+
+
+def rope_node(values: Values, at: str = "position") -> dict[str, Any]:
+    """Returns the settings of transformers for the options of a position."""
+    scaling = values.get(f"{at}.scaling", values.get("position.scaling", "none"))
+    theta = values.get(f"{at}.theta", values.get("position.theta"))
+    fraction = values.get(f"{at}.fraction", values.get("position.fraction"))
+    node = {"rope_theta": theta, "rope_type": "default"}
+    if fraction != 1.0:
+        node["partial_rotary_factor"] = fraction
+    if isinstance(scaling, Mapping) and scaling["name"] != "none":
+        node["rope_type"] = scaling["name"]
+        theirs = {own: key for key, own in SCALING_KEYS.items()}
+        node |= {theirs[own]: v for own, v in scaling.items() if own != "name" and v is not None}
+    return node
+
+
+def rope(theta: float = 10_000.0, fraction: float = 1.0) -> Functions:
+    """Rotary positions that are the same in all layers. theta, fraction: of the class."""
+    return Functions(
+        ROPE_KEYS,
+        lambda config: position_options(rope_settings(config, theta, fraction)),
+        lambda values: {"rope_parameters": rope_node(values)},
+    )
+
+
+def gated_ffn(theirs: str, ours: str = "decoder.{i}.ffn") -> tuple[Weight, ...]:
+    """The three matrices of a gated network, with biases."""
+    names = ("gate", "up", "down")
+    return tuple(w for n in names for w in linear(f"{theirs}.{n}_proj", f"{ours}.{n}"))
+
+
+def projections(
+    theirs: str, ours: str = "decoder.{i}.attn", out: str = "o_proj"
+) -> tuple[Weight, ...]:
+    """The four maps of an attention, with biases."""
+    names = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": out}
+    return tuple(w for n, own in names.items() for w in linear(f"{theirs}.{own}", f"{ours}.{n}"))
+
+
+LAYER = "model.layers.{i}"
+EMBEDDING_AND_HEAD = (
+    Weight("model.embed_tokens.weight", "embed.weight"),
+    Weight("lm_head.weight", "head.weight"),
+    *linear("model.norm", "decoder.norm"),
+)
+PRE_NORMS = (
+    *linear(f"{LAYER}.input_layernorm", "decoder.{i}.placement.attn.norm.0"),
+    *linear(f"{LAYER}.post_attention_layernorm", "decoder.{i}.placement.ffn.norm.0"),
+)
+LLAMA_WEIGHTS = (
+    *EMBEDDING_AND_HEAD,
+    *PRE_NORMS,
+    *projections(f"{LAYER}.self_attn"),
+    *gated_ffn(f"{LAYER}.mlp"),
+)
+HEAD_IS_EMBEDDING = (("lm_head.weight", "model.embed_tokens.weight"),)

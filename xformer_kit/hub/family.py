@@ -1,0 +1,62 @@
+"""A family of published models: one `model_type` of the library transformers.
+
+A family is a file in `families/`, named after the model_type, with a `FAMILY`: the preset that it
+is composed from, which key of a config.json is which option, and which tensor is which of ours.
+"""
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xformer_kit.hub.families
+from xformer_kit.hub.keys import Entry
+from xformer_kit.hub.weights import Weight
+from xformer_kit.registry import config_error
+
+# Keys of a config.json that say nothing about the function that the model computes: what others
+# do with it, how it is trained, and the numbers of special tokens.
+IGNORED = frozenset(Path(__file__).with_name("ignored_keys.txt").read_text("utf-8").split())
+
+
+@dataclass(frozen=True)
+class Family:
+    """What is known about the models of one model_type.
+
+    preset: of conf/preset. architectures: names of the classes in transformers whose weights have
+    these names; the first is written. keys, weights: the two tables. prefix: of the names of the
+    body's tensors, which some files lack. unused: patterns of tensors that follow from the config.
+    tied: (a tensor, one that it equals), which a file may repeat.
+    """
+
+    preset: str
+    architectures: tuple[str, ...]
+    keys: tuple[Entry, ...]
+    weights: tuple[Weight, ...]
+    prefix: str = "model."
+    unused: tuple[str, ...] = ("*.rotary_emb.inv_freq",)
+    tied: tuple[tuple[str, str], ...] = ()
+
+
+def model_types() -> list[str]:
+    """Returns the known model_types."""
+    return sorted(module.name for module in pkgutil.iter_modules(xformer_kit.hub.families.__path__))
+
+
+def family_of(config: Mapping[str, Any]) -> Family:
+    """Returns the family of a config.json. Raises ConfigError for one that is not known."""
+    name, known = config.get("model_type"), model_types()
+    if name not in known:
+        near = difflib.get_close_matches(str(name), known, 3)
+        fix = f"Similar: {', '.join(near)}. " if near else ""
+        fix += "xformer parity lists all. A family is a file of two tables: see CONTRIBUTING.md."
+        raise config_error("model_type", "is of no family that is known here", f"{name}", fix)
+    return of_type(str(name))
+
+
+def of_type(model_type: str) -> Family:
+    """Returns the family of a known model_type."""
+    return importlib.import_module(f"{xformer_kit.hub.families.__name__}.{model_type}").FAMILY
