@@ -1,68 +1,11 @@
-"""Small models of transformers, one or more of each family: the arguments of their configs."""
+"""Small models of transformers, one or more of each family."""
 
-from typing import Any, NamedTuple
+from tests.hub import decoder_cases, encoder_cases, first_cases, llama_like_cases
+from tests.hub.case import Case
 
-VOCAB, DIM, LAYERS, HEADS, WIDTH, POSITIONS = 37, 48, 3, 6, 52, 29
-
-
-class Case(NamedTuple):
-    """A model: the class of transformers, and the arguments of its config.
-
-    sdpa: whether transformers computes it with sdpa as well.
-    """
-
-    architecture: str
-    config: dict[str, Any]
-    sdpa: bool = True
-
-
-COMMON = {
-    "vocab_size": VOCAB,
-    "hidden_size": DIM,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "intermediate_size": WIDTH,
-    "max_position_embeddings": POSITIONS,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": None,
-}
-LLAMA = {**COMMON, "num_key_value_heads": 3}
-GPT2 = {
-    "vocab_size": VOCAB,
-    "n_embd": DIM,
-    "n_layer": LAYERS,
-    "n_head": HEADS,
-    "n_positions": POSITIONS,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-
-
-def rope(name: str, **settings: Any) -> dict[str, Any]:
-    """The settings of rotary positions."""
-    return {"rope_parameters": {"rope_type": name, "rope_theta": 500.0, **settings}}
-
-
-SCALED = {"factor": 8.0, "original_max_position_embeddings": 12}
 CASES: dict[str, Case] = {
-    "gpt2": Case("GPT2LMHeadModel", GPT2),
-    "gpt2 by layer": Case(
-        "GPT2LMHeadModel", {**GPT2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}
-    ),
-    "llama": Case("LlamaForCausalLM", {**LLAMA, **rope("default")}),
-    "llama with biases": Case(
-        "LlamaForCausalLM",
-        {**LLAMA, "attention_bias": True, "mlp_bias": True, "head_dim": 10},
-    ),
-    "llama 3.1": Case(
-        "LlamaForCausalLM",
-        {
-            **LLAMA,
-            "tie_word_embeddings": True,
-            **rope("llama3", **SCALED, low_freq_factor=1.0, high_freq_factor=4.0),
-        },
-    ),
-    "llama with linear rope": Case("LlamaForCausalLM", {**LLAMA, **rope("linear", factor=4.0)}),
-    "llama with yarn": Case("LlamaForCausalLM", {**LLAMA, **rope("yarn", **SCALED)}),
+    **first_cases.CASES,
+    **llama_like_cases.CASES,
+    **decoder_cases.CASES,
+    **encoder_cases.CASES,
 }

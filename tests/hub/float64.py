@@ -23,10 +23,12 @@ class KeepFloat64(TorchFunctionMode):
 
 def double(model: nn.Module) -> nn.Module:
     """Casts a model to float64, but not the rates of rotary positions, which are numbers in fp32 in
-    every precision.
+    every precision. Gemma's factor on embeddings is in the precision of the model.
     """
     model = model.double()
     for module in model.modules():
+        if hasattr(module, "scalar_embed_scale"):
+            module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=DOUBLE)
         for name, buffer in module.named_buffers(recurse=False):
             if "inv_freq" in name:
                 setattr(module, name, buffer.float())

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from tests.hub.cases import VOCAB, Case
+from tests.hub.case import VOCAB, Case
 from tests.hub.float64 import KeepFloat64, double
 from xformer_kit.hub.transfer import Table, table_of, written
 from xformer_kit.model.model import Model

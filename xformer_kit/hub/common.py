@@ -1,10 +1,10 @@
 """Parts of the tables that many families share."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from xformer_kit.hub.keys import Choice, Entry, Functions, Key, Values, refuse
+from xformer_kit.hub.keys import Choice, Entry, Functions, Key, Values, refuse, unsupported
 from xformer_kit.hub.weights import Weight, linear
 
 # Names in transformers -> ours; the first name of ours is written.
@@ -131,6 +131,37 @@ def rope(theta: float = 10_000.0, fraction: float = 1.0) -> Functions:
         ROPE_KEYS,
         lambda config: position_options(rope_settings(config, theta, fraction)),
         lambda values: {"rope_parameters": rope_node(values)},
+    )
+
+
+def layer_types(
+    names: Mapping[str, str], default: Callable[[Values], Sequence[str]], *read_by_default: str
+) -> Functions:
+    """The kind of each layer, a list. names: kind in transformers -> variant of the decoder, or
+    base. default: the list of a file without it. read_by_default: keys that this reads.
+    """
+    key = "layer_types"
+
+    def read(config: Values) -> dict[str, Any]:
+        kinds = list(config.get(key) or default(config))
+        for kind in kinds:
+            if kind not in names:
+                raise unsupported(key, kind, names)
+        return {"model.decoder.pattern": shortest_period([names[kind] for kind in kinds])}
+
+    def write(values: Values) -> dict[str, Any]:
+        kinds = {own: kind for kind, own in reversed(names.items())}
+        return {key: [kinds[variant] for variant in values["model.decoder.order"]]}
+
+    return Functions((key, *read_by_default), read, write)
+
+
+def shortest_period(items: list[str]) -> list[str]:
+    """Returns the shortest list that gives `items` if it is repeated and cut."""
+    return next(
+        items[:n]
+        for n in range(1, len(items) + 1)
+        if all(item == items[at % n] for at, item in enumerate(items))
     )
 
 

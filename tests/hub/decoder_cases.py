@@ -1,0 +1,5 @@
+"""Other decoders."""
+
+from tests.hub.case import Case
+
+CASES: dict[str, Case] = {}
