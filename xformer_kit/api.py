@@ -18,6 +18,7 @@ from xformer_kit.model.build import build_model
 from xformer_kit.model.lora import merge
 from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
+from xformer_kit.pretrained import empty_model, run_directory, weights_dtype
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.text.command_lines import resume
 
@@ -78,12 +79,15 @@ def build_checked(
 def load(run: str | Path, components: Iterable[str] = (), checkpoint: str | int = "best") -> Model:
     """Returns the trained model of a run directory, in evaluation mode, with its `tokenizer`.
 
+    run: or the directory of a published model, or its name on the Hugging Face hub; its weights
+    keep their precision.
     components: files that register components of the run.
     checkpoint: best, or last if there is no best one; last; previous; or a step whose checkpoint is
     kept (checkpoints.keep_best, checkpoints.keep_every).
 
     Raises ConfigError if the run or its checkpoint cannot be loaded.
     """
+    run = run_directory(run)
     components = [components] if isinstance(components, str) else list(components)
     config = read_run(run, components, "load(run, components=[FILE])")
     file = _checkpoint(run, components, checkpoint)
@@ -109,9 +113,13 @@ def restore_model(
     size = config["model"].get("vocab_size") or tokenizer.size
     if fault := next(memory_faults(config, training=False), None):
         raise ConfigError(fault.under(run))
-    model = build_checked(config, size, None if source is tokenizer else source.size)
+    source_size = None if source is tokenizer else source.size
+    if checkpoint.only_weights:
+        model = empty_model(config, size, source_size, weights_dtype(checkpoint.state_dict))
+    else:
+        model = build_checked(config, size, source_size)
     try:
-        model.load_state_dict(checkpoint.state_dict)
+        model.load_state_dict(checkpoint.state_dict, assign=checkpoint.only_weights)
         # averaged weights, if there are any: validation used them
         model.load_state_dict(checkpoint.average or {}, strict=False)
     except (RuntimeError, TypeError, AttributeError) as error:
@@ -138,7 +146,7 @@ def _source_tokenizer(run: Path, tokenizer: Any) -> Any:
 def _checkpoint(run: str | Path, components: Iterable[str], name: str | int) -> Path:
     """The file of a checkpoint. Raises ConfigError if there is none."""
     files = checkpoints.checkpoint_files(Path(run) / "checkpoints")
-    for each in ("best", "last") if name == "best" else (f"{name}",):
+    for each in ("best", "last", "model", "published") if name == "best" else (f"{name}",):
         if each in files:
             return files[each]
     if not files:

@@ -10,11 +10,14 @@ from types import UnionType
 from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from xformer_kit.config.saved.config_file import MAX_CONFIG_BYTES, parse_config
-from xformer_kit.files.saved_files import readable
+from xformer_kit.files.saved_files import read_object, readable
 from xformer_kit.registry import ConfigError, format_value
+from xformer_kit.registry.messages import one_line
 
 FOLDER = 0x10  # flag in an entry's attributes
 
@@ -23,14 +26,21 @@ class DamagedError(Exception):
     """Raised for a file that is not a valid checkpoint; the message is the reason."""
 
 
+MODEL = "model.safetensors"  # weights of an imported run, by our names
+PUBLISHED = "published.json"  # the directory of a published model whose weights a run has
+
+
 def step_file(folder: Path, step: int | str) -> Path:
     """The file of a checkpoint that is kept for its step."""
     return folder / f"step_{step}.ckpt"
 
 
 def checkpoint_files(folder: Path) -> dict[str, Path]:
-    """Returns {name: file} of the checkpoints of a run: best, last, previous, and kept steps."""
+    """Returns {name: file} of the checkpoints of a run: best, last, previous, and kept steps; of an
+    imported one its weights, model, or where they are, published.
+    """
     files = {name: folder / f"{name}.ckpt" for name in ("best", "last", "previous")}
+    files |= {Path(name).stem: folder / name for name in (MODEL, PUBLISHED)}
     files |= {f"{step}": step_file(folder, step) for step in kept_steps(folder)}
     return {name: file for name, file in files.items() if file.is_file()}
 
@@ -231,10 +241,12 @@ class Checkpoint:
     stop: tuple[int, str, str] | None = None  # step, reason and detail of a callback's stop
     scaler: dict[str, float] | None = None  # of fp16
     callbacks: dict[str, Any] | None = None  # name -> state of a user's callback
+    only_weights: bool = False  # whether it is that of an imported run, which no file has
 
     def entries(self) -> dict[str, Any]:
         """Returns the mapping of its file."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        values = {name: value for name, value in vars(self).items() if value is not None}
+        return {name: value for name, value in values.items() if name != "only_weights"}
 
 
 def read(path: Path) -> Checkpoint:
@@ -243,7 +255,10 @@ def read(path: Path) -> Checkpoint:
     Raises DamagedError for a file that cannot be read, lacks a field, or has a value of another
     type.
     """
+    if path.name in (MODEL, PUBLISHED):
+        return _only_weights(path)
     state, hints = read_mapping(path), get_type_hints(Checkpoint, include_extras=True)
+    del hints["only_weights"]
     if missing := [name for name in hints if name not in state and not hasattr(Checkpoint, name)]:
         raise DamagedError(f"it has no {', '.join(missing)}")
     found = {name: state[name] for name in hints if name in state}
@@ -251,3 +266,40 @@ def read(path: Path) -> Checkpoint:
     if fault := next(faults, None) or _config_fault(state["config"]):
         raise DamagedError(f"its {fault}")
     return Checkpoint(**found)
+
+
+def _only_weights(path: Path) -> Checkpoint:
+    """Returns the checkpoint of an imported run, before its first step."""
+    if path.name == MODEL:
+        state = read_safetensors(path)
+    else:
+        from xformer_kit.pretrained import load_published
+
+        state = load_published(
+            read_object(path, {"folder": str}, ["folder"])["folder"]
+        ).state_dict()
+    return Checkpoint(
+        state_dict=state,
+        global_step=0,
+        optimizer={"param_groups": [], "state": {}},
+        metric_sums=(0.0, 0.0, 0.0),
+        best_steps=[],
+        validation={},
+        skipped_steps=0,
+        accumulate=1,
+        spent={},
+        metrics_csv={"rows": 0, "columns": 0, "sha256": ""},
+        world_size=1,
+        config=readable(path.parent.parent / "config.yaml").read_text("utf-8"),
+        data_fingerprint="",
+        versions={},
+        only_weights=True,
+    )
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Returns the tensors of a file, which share its memory. Raises DamagedError."""
+    try:
+        return load_file(readable(path))
+    except (SafetensorError, OSError) as error:
+        raise DamagedError(one_line(error)) from error

@@ -1,7 +1,8 @@
 """Models of the library transformers: their directories as models of ours."""
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,19 +10,25 @@ import torch
 from safetensors.torch import save_file
 from torch.overrides import TorchFunctionMode
 
-from xformer_kit.config import compose
+from xformer_kit.checkpoint import MODEL, PUBLISHED
+from xformer_kit.config import compose, config_yaml
 from xformer_kit.config.options.settings import SETTINGS
-from xformer_kit.hub.architecture import architecture, values_of
-from xformer_kit.hub.family import Family, model_types, of_type
-from xformer_kit.hub.files import CONFIG, WEIGHTS, WeightFiles, read_config_json
+from xformer_kit.config.saved.run_directories import CONFIG as RUN_CONFIG
+from xformer_kit.data import cache
+from xformer_kit.data.tokenizer import Pretrained
+from xformer_kit.hub.download import downloaded, is_hub_name
+from xformer_kit.hub.family import Family
+from xformer_kit.hub.files import CONFIG, WeightFiles, read_config_json
 from xformer_kit.hub.identify import identify
-from xformer_kit.hub.transfer import load_weights, table_of, written
+from xformer_kit.hub.transfer import load_weights
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.plan import model_plan
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import config_error
 from xformer_kit.text.command_lines import override_text
+from xformer_kit.text.user_path import user_path
 
+TOKENIZER, SENTENCEPIECE = "tokenizer.json", "tokenizer.model"
 DTYPES = {
     "float32": torch.float32,
     "float16": torch.float16,
@@ -41,15 +48,19 @@ class Composition(NamedTuple):
     vocab_size: int
 
 
-def composition_of(config_json: dict[str, Any]) -> Composition:
-    """Returns the composition of a config.json. Raises ConfigError with all its faults."""
+def composition_of(config_json: dict[str, Any], more: Iterable[str] = ()) -> Composition:
+    """Returns the composition of a config.json. more: further overrides. Raises ConfigError with
+    all its faults.
+    """
     family, overrides, vocab_size = identify(config_json)
     choices = [path for path in overrides if "." not in path]
     paths = [*choices, *(path for path in overrides if "." in path)]
     words = [f"preset={family.preset}", *(f"{p}={override_text(overrides[p])}" for p in paths)]
     if (longest := overrides.get("model.max_len")) is not None and longest < SEQ_LEN:
         words.append(f"data.seq_len={longest}")
-    return Composition(family, words, compose(words, data=False), vocab_size)
+    words.append(f"model.vocab_size={vocab_size}")
+    config = compose([*words, *more], data=False)
+    return Composition(family, words, config, vocab_size)
 
 
 def load_published(folder: str | Path) -> Model:
@@ -57,23 +68,24 @@ def load_published(folder: str | Path) -> Model:
     files.
     """
     place = Path(folder)
-    composition = composition_of(read_config_json(place))
+    family, _, config, vocab_size = composition_of(read_config_json(place))
     files = WeightFiles(place)
-    model = empty_model(composition, _dtype(files))
-    load_weights(files, composition.family, model, model_plan(composition.config))
+    model = empty_model(config, vocab_size, None, dtype_of(files.dtypes.values()))
+    load_weights(files, family, model, model_plan(config))
     return model.eval()
 
 
-def empty_model(composition: Composition, dtype: torch.dtype) -> Model:
-    """Returns the model of a composition, with weights whose values are those that the memory had:
-    no page of it is used before something is written.
+def empty_model(
+    config: Mapping[str, Any], vocab_size: int, source_vocab_size: int | None, dtype: torch.dtype
+) -> Model:
+    """Returns the model of a config, with weights whose values are those that the memory had: no
+    page of it is used before something is written.
     """
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
         with WithoutDraws():
-            sizes = composition.vocab_size, None, False
-            return build_model(composition.config, *sizes)
+            return build_model(config, vocab_size, source_vocab_size, initial_weights=False)
     finally:
         torch.set_default_dtype(before)
 
@@ -87,86 +99,111 @@ class WithoutDraws(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def _dtype(files: WeightFiles) -> torch.dtype:
-    """The dtype that most tensors of a directory have."""
-    codes = [code for code in files.dtypes.values() if code in CODES]
-    return DTYPES[CODES[max(set(codes), key=codes.count)]] if codes else torch.float32
+def dtype_of(codes: Iterable[str]) -> torch.dtype:
+    """The dtype that most tensors have, by the codes of safetensors."""
+    known = [code for code in codes if code in CODES]
+    return DTYPES[CODES[max(set(known), key=known.count)]] if known else torch.float32
 
 
-class UnpublishedError(Exception):
-    """Raised for a composition that no family of published models has; differences: by family, what
-    its nearest composition would have otherwise, (path, here, there).
+def weights_dtype(state: Mapping[str, torch.Tensor]) -> torch.dtype:
+    """The dtype that most tensors of a state have."""
+    dtypes = [tensor.dtype for tensor in state.values()]
+    return max(set(dtypes), key=dtypes.count)
+
+
+def run_directory(name: str | Path) -> Path:
+    """Returns the directory of a run; for the directory of a published model, or its name on the
+    hub, that of a run in the user's cache whose weights are read from there.
     """
+    path = user_path(name)
+    if (path / RUN_CONFIG).is_file():
+        return path
+    path = published_directory(str(name))
+    if not (path / CONFIG).is_file():
+        return path
+    text = (path / CONFIG).read_text("utf-8", "replace")
+    key = hashlib.sha256(f"{path.resolve()} {text}".encode()).hexdigest()[:16]
+    run = cache.directory(None) / "published" / key
+    write_run(path, run)
+    write_json(run / "checkpoints" / PUBLISHED, {"folder": str(path.resolve())})
+    return run
 
-    def __init__(self, differences: dict[str, list[tuple[str, Any, Any]]]):
-        super().__init__("the composition is that of no published family")
-        self.differences = differences
+
+def import_run(source: Path, run: Path) -> Composition:
+    """Writes a run with the weights of a published model, in their precision."""
+    model = load_published(source)
+    composition = write_run(source, run)
+    save_file(model.state_dict(), run / "checkpoints" / MODEL)
+    return composition
 
 
-def published_form(
-    config: Mapping[str, Any], vocab_size: int, families: Iterable[str] | None = None
-) -> tuple[Family, dict[str, Any]]:
-    """Returns the family of a composition and its config.json, which is read back and compared.
+def write_run(source: Path, run: Path) -> Composition:
+    """Writes the config and the tokenizer of a published model into the directory of a run."""
+    composition = composition_of(read_config_json(source), tokenizer_words(source))
+    (run / "checkpoints").mkdir(parents=True, exist_ok=True)
+    if composition.config["tokenizer"]["name"] == "pretrained":
+        tokenizer = Pretrained(path=str(source))
+        if tokenizer.vocab_size > composition.vocab_size:
+            raise config_error(
+                source / TOKENIZER,
+                "has more tokens than the model",
+                f"{tokenizer.vocab_size:,} and {composition.vocab_size:,}",
+                "Bring the tokenizer of this model.",
+            )
+        tokenizer.save(run / TOKENIZER)
+    cache.write(run / RUN_CONFIG, config_yaml(composition.config))
+    return composition
 
-    families: model_types that are tried, the first that fits is taken; None: all, those of the
-    config's name first. Raises UnpublishedError if none fits.
+
+def tokenizer_words(source: Path) -> list[str]:
+    """Returns the overrides of a published model's tokenizer. Raises ConfigError for one of
+    SentencePiece, of which the library tokenizers reads no file.
     """
-    model = _meta_model(config, vocab_size)
-    values, wanted = values_of(config, model), architecture(config, model)
-    differences = {}
-    for model_type in _tried(config) if families is None else families:
-        family = of_type(model_type)
-        try:
-            keys = written_keys(family, model_type, values)
-            back = composition_of(keys)
-            got = architecture(back.config, _meta_model(back.config, back.vocab_size))
-        except (ConfigError, KeyError, TypeError, AttributeError, ValueError):
-            continue  # it has no value of theirs
-        found = [
-            (path, wanted.get(path), got.get(path))
-            for path in dict.fromkeys([*wanted, *got])
-            if wanted.get(path) != got.get(path)
-        ]
-        if not found:
-            return family, keys
-        differences[model_type] = found
-    raise UnpublishedError(differences)
+    if (source / TOKENIZER).is_file():
+        return ["tokenizer=pretrained", f"tokenizer.path={override_text(str(source.resolve()))}"]
+    if (source / SENTENCEPIECE).is_file():
+        raise config_error(
+            source,
+            f"has its tokenizer in {SENTENCEPIECE}, of SentencePiece, and no {TOKENIZER}",
+            fix="Write one with AutoTokenizer.from_pretrained(...).save_pretrained(...) of"
+            " transformers.",
+        )
+    return []
 
 
-def save_published(
-    folder: str | Path,
-    model: Model,
-    config: Mapping[str, Any],
-    families: Iterable[str] | None = None,
-) -> Family:
-    """Writes config.json and model.safetensors, which transformers loads. Returns the family.
+def write_json(path: Path, data: Any) -> None:
+    cache.write(path, json.dumps(data, indent=2) + "\n")
 
-    config: of the model. families: as in `published_form`, which raises UnpublishedError.
+
+def published_directory(name: str) -> Path:
+    """Returns the directory of a published model, which a hub name may name. Raises ConfigError if
+    there is none.
     """
-    family, keys = published_form(config, model.vocab_size, families)
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    table = table_of(family, model, model_plan(config))
-    tensors = {name: tensor.detach().contiguous() for name, tensor in written(table, model)}
-    save_file(tensors, place / WEIGHTS, {"format": "pt"})
-    (place / CONFIG).write_text(json.dumps(keys, indent=2) + "\n", encoding="utf-8")
-    return family
+    path = user_path(name)
+    if not path.exists() and is_hub_name(name):
+        return downloaded(name)
+    return path
 
 
-def written_keys(family: Family, model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the config.json of a composition in a family."""
-    keys: dict[str, Any] = {"model_type": model_type, "architectures": [family.architectures[0]]}
-    for entry in family.keys:
-        keys |= entry.write(values)
-    return keys
+def published_config(name: str) -> Composition:
+    """Returns the composition of a config.json, of the directory that holds it, or of a name on the
+    hub.
+    """
+    path = published_directory(name)
+    return composition_of(read_config_json(path.parent if path.name == CONFIG else path))
 
 
-def _tried(config: Mapping[str, Any]) -> list[str]:
-    """The model_types, those of the config's name first."""
-    known = model_types()
-    return sorted(known, key=lambda name: not str(config.get("name", "")).startswith(name))
+def differing_words(composition: Composition) -> list[str]:
+    """Returns the overrides of a composition that change something of its preset."""
+    preset, *others = composition.words
+    base = dict(flat_nodes(compose([preset], data=False)))
+    changes = (word.partition("=") for word in others)
+    return [preset, *("".join(w) for w in changes if override_text(base.get(w[0], ...)) != w[2])]
 
 
-def _meta_model(config: Mapping[str, Any], vocab_size: int) -> Model:
-    with torch.device("meta"):
-        return build_model(config, vocab_size)
+def flat_nodes(node: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields (path, value) of all values in nested mappings, and of the mappings themselves."""
+    for key, value in node.items():
+        yield f"{path}{key}", value
+        if isinstance(value, Mapping):
+            yield from flat_nodes(value, f"{path}{key}.")

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from tasks.generation.decoding import LoadedRun
     from xformer_kit.checkpoint import Checkpoint
 
-CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are tried
+CHECKPOINTS = (
+    "last",
+    "previous",
+    "best",
+    "model",
+    "published",
+)  # in the order in which they are tried
 CHECKPOINT_OPTION = {
     "--checkpoint best|last|STEP": (
         "which weights, STEP: of a kept step (best; another if that one is missing or damaged)"
@@ -75,7 +81,8 @@ def study_directory(study: str) -> Path:
 
 
 def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
-    """Returns (directory, config) of a run, after importing the user's components.
+    """Returns (directory, config) of a run, after importing the user's components; run: its
+    directory, that of a published model, or the name of one on the hub.
 
     Raises ConfigError if it is not a run, if its config has faults, or if the run was started with
     components that are missing here.
@@ -84,6 +91,10 @@ def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
     from xformer_kit.config.saved.saved_run import read_run
 
     path = user_path(run)
+    if not (path / "config.yaml").is_file():
+        from xformer_kit.pretrained import run_directory
+
+        path = run_directory(run)
     if not path.is_dir():
         raise config_error(run, "is no directory", fix=example_of_run())
     return path, read_run(path, components)

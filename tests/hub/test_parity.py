@@ -27,8 +27,9 @@ from tests.hub.pairs import (
     their_logits,
     their_model,
 )
+from xformer_kit.export import save_published
 from xformer_kit.hub.architecture import architecture
-from xformer_kit.pretrained import composition_of, load_published, save_published
+from xformer_kit.pretrained import composition_of, load_published
 
 pytestmark = pytest.mark.extended
 

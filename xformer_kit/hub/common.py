@@ -150,7 +150,7 @@ def layer_types(
         return {"model.decoder.pattern": shortest_period([names[kind] for kind in kinds])}
 
     def write(values: Values) -> dict[str, Any]:
-        kinds = {own: kind for kind, own in reversed(names.items())}
+        kinds = {own: kind for kind, own in reversed(list(names.items()))}
         return {key: [kinds[variant] for variant in values["model.decoder.order"]]}
 
     return Functions((key, *read_by_default), read, write)

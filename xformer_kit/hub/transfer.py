@@ -105,11 +105,14 @@ def _faults(
     ]
     if more:
         yield f"has {_listed(sorted(more))}, which the composition does not have"
-    for name, shape in expected.items():
-        got = files.shapes.get(name_in_file[name], shape)
-        if got != shape:
-            yield f"has {name} of the shape {got}, where config.json says {shape}"
-            return
+    shapes = {name: files.shapes.get(name_in_file[name], shape) for name, shape in expected.items()}
+    others = [
+        f"{name} of the shape {shapes[name]}, where config.json says {shape}"
+        for name, shape in expected.items()
+        if shapes[name] != shape
+    ]
+    if others:
+        yield f"has {_listed(others)}"
 
 
 def _repeats(files: WeightFiles, name: str, other: str | None) -> bool:

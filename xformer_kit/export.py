@@ -1,0 +1,117 @@
+"""A model of ours as a directory that the library transformers loads."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from xformer_kit.data.tokenizer.library import LibraryTokenizer
+from xformer_kit.hub.architecture import architecture, values_of
+from xformer_kit.hub.family import Family, model_types, of_type
+from xformer_kit.hub.files import CONFIG, WEIGHTS
+from xformer_kit.hub.transfer import table_of, written
+from xformer_kit.model.build import build_model
+from xformer_kit.model.model import Model
+from xformer_kit.plan import model_plan
+from xformer_kit.pretrained import TOKENIZER, composition_of, write_json
+from xformer_kit.registry import ConfigError, config_error, format_value
+
+Differences = list[tuple[str, Any, Any]]  # path, value here, value in a family
+MAX_LISTED = 4  # differences in a message
+
+
+def published_form(
+    config: Mapping[str, Any], vocab_size: int, families: Iterable[str] | None = None
+) -> tuple[Family, dict[str, Any]]:
+    """Returns the family of a composition and its config.json, which is read back and compared.
+
+    families: model_types that are tried, the first that fits is taken; None: all, those of the
+    config's name first. Raises ConfigError, with what the nearest family has otherwise, if none
+    fits.
+    """
+    model = _meta_model(config, vocab_size)
+    values, wanted = values_of(config, model), architecture(config, model)
+    differences = dict[str, Differences]()
+    for model_type in _tried(config) if families is None else families:
+        family = of_type(model_type)
+        try:
+            keys = written_keys(family, model_type, values)
+            back = composition_of(keys)
+            got = architecture(back.config, _meta_model(back.config, back.vocab_size))
+        except (ConfigError, KeyError, TypeError, AttributeError, ValueError):
+            continue  # it has no value of theirs
+        found = [
+            (path, wanted.get(path), got.get(path))
+            for path in dict.fromkeys([*wanted, *got])
+            if wanted.get(path) != got.get(path)
+        ]
+        if not found:
+            return family, keys
+        differences[model_type] = found
+    raise _unpublished(differences)
+
+
+def save_published(
+    folder: str | Path,
+    model: Model,
+    config: Mapping[str, Any],
+    families: Iterable[str] | None = None,
+) -> dict[str, Any]:
+    """Writes config.json, generation_config.json and model.safetensors, which transformers loads;
+    and the tokenizer of the model, if it is one of the library tokenizers. Returns the config.json.
+
+    config: of the model. families: as in `published_form`, which raises ConfigError.
+    """
+    family, keys = published_form(config, model.vocab_size, families)
+    table = table_of(family, model, model_plan(config))
+    tensors = {name: tensor.detach().contiguous() for name, tensor in written(table, model)}
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, place / WEIGHTS, {"format": "pt"})
+    keys["dtype"] = str(model.embed.weight.dtype).removeprefix("torch.")
+    write_json(place / CONFIG, keys)
+    write_json(place / "generation_config.json", {"do_sample": False})
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    if isinstance(tokenizer, LibraryTokenizer):
+        tokenizer.save(place / TOKENIZER)
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        if (longest := keys.get("max_position_embeddings")) is not None:
+            settings["model_max_length"] = longest
+        write_json(place / "tokenizer_config.json", settings)
+    return keys
+
+
+def _unpublished(differences: Mapping[str, Differences]) -> ConfigError:
+    """Returns the error of a composition that no family has."""
+    rule = "is the composition of no published family that is known here"
+    if not differences:
+        return config_error("config", rule)
+    nearest = min(differences, key=lambda name: len(differences[name]))
+    found = differences[nearest]
+    listed = "; ".join(
+        f"{path} is {format_value(here)} here and {format_value(there)} there"
+        for path, here, there in found[:MAX_LISTED]
+    )
+    more = f"; and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
+    return config_error("config", f"{rule}. The nearest is {nearest}: {listed}{more}")
+
+
+def written_keys(family: Family, model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the config.json of a composition in a family."""
+    keys: dict[str, Any] = {"model_type": model_type, "architectures": [family.architectures[0]]}
+    for entry in family.keys:
+        keys |= entry.write(values)
+    return keys
+
+
+def _tried(config: Mapping[str, Any]) -> list[str]:
+    """The model_types, those of the config's name first."""
+    known = model_types()
+    return sorted(known, key=lambda name: not str(config.get("name", "")).startswith(name))
+
+
+def _meta_model(config: Mapping[str, Any], vocab_size: int) -> Model:
+    with torch.device("meta"):
+        return build_model(config, vocab_size)
