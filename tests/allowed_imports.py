@@ -12,6 +12,7 @@ LAYERS: list[set[str]] = [
     {"attention", "data", "generate", "objective", "optim"},
     {"plan", "zoo", "data/corpus", "data/tokenizer"},
     {"model", "data/preparation"},
+    {"hub"},
     {"config/options"},
     {"config/faults"},
     {"config/saved"},
@@ -19,7 +20,8 @@ LAYERS: list[set[str]] = [
     {"config/line"},
     {"config"},
     {"checkpoint", "inspect", "study"},
-    {"api", "study/report", "with_loss"},
+    {"pretrained"},
+    {"api", "export", "study/report", "with_loss"},
     {"__init__"},
     {"__main__", "laws"},
     {"tasks"},  # the types in tasks/__init__.py

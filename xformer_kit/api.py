@@ -14,11 +14,12 @@ from xformer_kit.config.saved.config_file import MODEL_NODES, check_unchanged
 from xformer_kit.config.saved.saved_run import read_run
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.files.user_errors import user_errors
+from xformer_kit.hub.load import empty_model, weights_dtype
 from xformer_kit.model.build import build_model
 from xformer_kit.model.lora import merge
 from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
-from xformer_kit.pretrained import empty_model, run_directory, weights_dtype
+from xformer_kit.pretrained import run_directory
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.text.command_lines import resume
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from xformer_kit.config.saved.config_file import MAX_CONFIG_BYTES, parse_config
 from xformer_kit.files.saved_files import read_object, readable
+from xformer_kit.hub.load import load_model
 from xformer_kit.registry import ConfigError, format_value
 from xformer_kit.registry.messages import one_line
 
@@ -270,14 +271,13 @@ def read(path: Path) -> Checkpoint:
 
 def _only_weights(path: Path) -> Checkpoint:
     """Returns the checkpoint of an imported run, before its first step."""
+    text = readable(path.parent.parent / "config.yaml").read_text("utf-8")
     if path.name == MODEL:
         state = read_safetensors(path)
     else:
-        from xformer_kit.pretrained import load_published
-
-        state = load_published(
-            read_object(path, {"folder": str}, ["folder"])["folder"]
-        ).state_dict()
+        folder = read_object(path, {"folder": str}, ["folder"])["folder"]
+        config = parse_config(text, "config")
+        state = load_model(Path(folder), config, config["model"]["vocab_size"]).state_dict()
     return Checkpoint(
         state_dict=state,
         global_step=0,
@@ -290,7 +290,7 @@ def _only_weights(path: Path) -> Checkpoint:
         spent={},
         metrics_csv={"rows": 0, "columns": 0, "sha256": ""},
         world_size=1,
-        config=readable(path.parent.parent / "config.yaml").read_text("utf-8"),
+        config=text,
         data_fingerprint="",
         versions={},
         only_weights=True,

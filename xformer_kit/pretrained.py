@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from safetensors.torch import save_file
-from torch.overrides import TorchFunctionMode
 
 from xformer_kit.checkpoint import MODEL, PUBLISHED
 from xformer_kit.config import compose, config_yaml
@@ -16,27 +14,18 @@ from xformer_kit.config.options.settings import SETTINGS
 from xformer_kit.config.saved.run_directories import CONFIG as RUN_CONFIG
 from xformer_kit.data import cache
 from xformer_kit.data.tokenizer import Pretrained
-from xformer_kit.hub.download import downloaded, is_hub_name
+from xformer_kit.hub.download import published_directory
 from xformer_kit.hub.family import Family
-from xformer_kit.hub.files import CONFIG, WeightFiles, read_config_json
+from xformer_kit.hub.files import CONFIG, read_config_json
 from xformer_kit.hub.identify import identify
-from xformer_kit.hub.transfer import load_weights
-from xformer_kit.model.build import build_model
+from xformer_kit.hub.load import load_model
 from xformer_kit.model.model import Model
-from xformer_kit.plan import model_plan
 from xformer_kit.registry import config_error
 from xformer_kit.text.command_lines import override_text
 from xformer_kit.text.user_path import user_path
 
 TOKENIZER, SENTENCEPIECE = "tokenizer.json", "tokenizer.model"
-DTYPES = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float64": torch.float64,
-}
 SEQ_LEN = SETTINGS.options("data")["seq_len"].default
-CODES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 
 
 class Composition(NamedTuple):
@@ -68,59 +57,16 @@ def load_published(folder: str | Path) -> Model:
     files.
     """
     place = Path(folder)
-    family, _, config, vocab_size = composition_of(read_config_json(place))
-    files = WeightFiles(place)
-    model = empty_model(config, vocab_size, None, dtype_of(files.dtypes.values()))
-    load_weights(files, family, model, model_plan(config))
-    return model.eval()
-
-
-def empty_model(
-    config: Mapping[str, Any], vocab_size: int, source_vocab_size: int | None, dtype: torch.dtype
-) -> Model:
-    """Returns the model of a config, with weights whose values are those that the memory had: no
-    page of it is used before something is written.
-    """
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with WithoutDraws():
-            return build_model(config, vocab_size, source_vocab_size, initial_weights=False)
-    finally:
-        torch.set_default_dtype(before)
-
-
-class WithoutDraws(TorchFunctionMode):
-    """Leaves tensors as they are where modules of torch.nn draw their first values."""
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        if function in (torch.Tensor.uniform_, torch.Tensor.normal_):
-            return args[0]
-        return function(*args, **(kwargs or {}))
-
-
-def dtype_of(codes: Iterable[str]) -> torch.dtype:
-    """The dtype that most tensors have, by the codes of safetensors."""
-    known = [code for code in codes if code in CODES]
-    return DTYPES[CODES[max(set(known), key=known.count)]] if known else torch.float32
-
-
-def weights_dtype(state: Mapping[str, torch.Tensor]) -> torch.dtype:
-    """The dtype that most tensors of a state have."""
-    dtypes = [tensor.dtype for tensor in state.values()]
-    return max(set(dtypes), key=dtypes.count)
+    composition = composition_of(read_config_json(place))
+    return load_model(place, composition.config, composition.vocab_size)
 
 
 def run_directory(name: str | Path) -> Path:
     """Returns the directory of a run; for the directory of a published model, or its name on the
     hub, that of a run in the user's cache whose weights are read from there.
     """
-    path = user_path(name)
-    if (path / RUN_CONFIG).is_file():
-        return path
-    path = published_directory(str(name))
-    if not (path / CONFIG).is_file():
-        return path
+    if (path := published_directory(name)) is None:
+        return user_path(name)
     text = (path / CONFIG).read_text("utf-8", "replace")
     key = hashlib.sha256(f"{path.resolve()} {text}".encode()).hexdigest()[:16]
     run = cache.directory(None) / "published" / key
@@ -129,8 +75,11 @@ def run_directory(name: str | Path) -> Path:
     return run
 
 
-def import_run(source: Path, run: Path) -> Composition:
-    """Writes a run with the weights of a published model, in their precision."""
+def import_run(name: str | Path, run: Path) -> Composition:
+    """Writes a run with the weights of a published model, in their precision. name: its directory,
+    or its name on the hub.
+    """
+    source = published_directory(name) or user_path(name)
     model = load_published(source)
     composition = write_run(source, run)
     save_file(model.state_dict(), run / "checkpoints" / MODEL)
@@ -175,22 +124,13 @@ def write_json(path: Path, data: Any) -> None:
     cache.write(path, json.dumps(data, indent=2) + "\n")
 
 
-def published_directory(name: str) -> Path:
-    """Returns the directory of a published model, which a hub name may name. Raises ConfigError if
-    there is none.
-    """
-    path = user_path(name)
-    if not path.exists() and is_hub_name(name):
-        return downloaded(name)
-    return path
-
-
 def published_config(name: str) -> Composition:
     """Returns the composition of a config.json, of the directory that holds it, or of a name on the
     hub.
     """
-    path = published_directory(name)
-    return composition_of(read_config_json(path.parent if path.name == CONFIG else path))
+    path = user_path(name)
+    folder = path.parent if path.name == CONFIG else published_directory(name)
+    return composition_of(read_config_json(folder or path))
 
 
 def differing_words(composition: Composition) -> list[str]:

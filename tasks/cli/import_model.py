@@ -18,13 +18,13 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    from xformer_kit.pretrained import differing_words, import_run, published_directory
+    from xformer_kit.pretrained import differing_words, import_run
     from xformer_kit.registry import config_error
     from xformer_kit.text.user_path import user_path
 
     output: Path = user_path(args.output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise config_error("--output", "must be empty or not exist", args.output)
-    composition = import_run(published_directory(args.model), output)
+    composition = import_run(args.model, output)
     print(*differing_words(composition))
     return 0

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tasks import Config, State
 from tasks.logging.files import replace_text
 from tasks.logging.summary import diverged
-from xformer_kit.checkpoint import Checkpoint, DamagedError, read
+from xformer_kit.checkpoint import MODEL, PUBLISHED, Checkpoint, DamagedError, read
 from xformer_kit.config import config_hash, read_config
 from xformer_kit.config.line.to_overrides import to_same_architecture
 from xformer_kit.config.saved.init_from_source import source_faults, source_of
@@ -22,8 +22,9 @@ from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.files.saved_files import read_object
 from xformer_kit.model.build import build_model
 from xformer_kit.model.lora import ADAPTERS, adapter_paths, merged_state
-from xformer_kit.model.transfer import PATH, Transfer, plan_transfer, rows_of_tokens
+from xformer_kit.model.transfer import PATH, Transfer, listed, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
+from xformer_kit.pretrained import run_directory
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 from xformer_kit.tensors import canonical, parameter_table
 from xformer_kit.text.command_lines import value
@@ -36,7 +37,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     init_from.json into `run_dir`. Raises ConfigError if they do not fit, or are not those with
     which the run began.
     """
-    allow = list(config["init_from"].get("allow") or ())
+    allow = config["init_from"].get("allow")
     run, file, saved, checkpoint, weights = _source(config)
     tokens = _tokens(run, saved, objective)
     vocabularies = _vocabulary_tensors(model)
@@ -46,11 +47,13 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     }
     transfer = plan_transfer(model, weights, rows, allow, _adapters(model))
     unfit = _vocabulary_faults(
-        config["init_from"]["run"], tokens, rows, weights, allow, vocabularies
+        config["init_from"]["run"], tokens, rows, weights, allow or (), vocabularies
     )
     if faults := [*unfit, *transfer.faults]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
-    entry = _origin(run, file, checkpoint.global_step, weights, transfer, rows)
+    entry = _origin(
+        config["init_from"]["run"], run, file, checkpoint.global_step, weights, transfer, rows
+    )
     entry["new_rows"] = {
         name: _new_rows(pairs, len(tokens[vocabularies[name][1]][0]))
         for name, pairs in rows.items()
@@ -59,7 +62,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     if run_dir is not None:
         _check_or_write(run_dir / INIT_FROM, entry)
     model.load_state_dict(transfer.copied, strict=False)
-    return _line(entry)
+    return _line(entry, [*model.state_dict(), *weights])
 
 
 def check_shapes(config: Config) -> None:
@@ -74,7 +77,7 @@ def check_shapes(config: Config) -> None:
         name: [(at, at) for at in range(min(size, len(weights.get(name, ()))))]
         for name, (size, _) in _vocabulary_tensors(model).items()
     }
-    allow = list(config["init_from"].get("allow") or ())
+    allow = config["init_from"].get("allow")
     found = {name: weight.to("meta") for name, weight in weights.items()}
     # A pattern may be of a tensor that depends on the vocabularies of the data.
     faults = plan_transfer(model, found, rows, allow, _adapters(model)).faults
@@ -88,7 +91,7 @@ def _source(config: Config) -> tuple[Path, Path, Config, Checkpoint, dict[str, T
     """
     if faults := list(source_faults(config)):
         raise ConfigError(faults)
-    run, file = source_of(config["init_from"]["run"])
+    run, file = source_of(str(run_directory(config["init_from"]["run"])))
     assert file is not None
     check_saved(run, saved := read_config(run))
     try:
@@ -200,6 +203,7 @@ def _vocabulary_faults(
 
 
 def _origin(
+    source: str,
     run: Path,
     file: Path,
     step: int,
@@ -213,6 +217,7 @@ def _origin(
         digest.update(name.encode())
         digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return {
+        "source": source,
         "run": str(run.resolve()),
         "checkpoint": file.name,
         "step": step,
@@ -223,6 +228,7 @@ def _origin(
         "missing": transfer.missing,
         "unused": transfer.unused,
         "reshaped": transfer.reshaped,
+        "resized": transfer.resized,
     }
 
 
@@ -239,15 +245,28 @@ def _check_or_write(path: Path, entry: State) -> None:
     replace_text(path, json.dumps(entry, indent=2) + "\n")
 
 
-def _line(entry: State) -> str:
-    lists = {name: len(entry[name]) for name in ("missing", "unused", "reshaped")}
-    other = "".join(f", {count:,} {name}" for name, count in lists.items() if count)
-    other += "".join(
-        f", {new:,} of {count:,} rows of {name} are new"
+def _line(entry: State, every: list[str]) -> str:
+    """The line on a start: the tensors that are copied, and those that are not, by name; every:
+    names of all tensors.
+    """
+    place, at = entry["source"], f"{entry['checkpoint']}, step {entry['step']:,}"
+    if not entry["step"] and entry["checkpoint"] in (MODEL, PUBLISHED):
+        at = "imported"
+    parts = [f"Starting from {place} ({at}): {entry['copied']:,} tensors copied"]
+    for name, text in (
+        ("missing", "new, with initial values"),
+        ("reshaped", "of another shape, with initial values"),
+        ("unused", "not used"),
+    ):
+        if entry[name]:
+            parts.append(f"{text}: {listed(entry[name], every)}")
+    by_rule: dict[str, list[str]] = {}
+    for name, rule in entry["resized"].items():
+        by_rule.setdefault(rule, []).append(name)
+    parts += [f"{rule}: {listed(names)}" for rule, names in by_rule.items()]
+    parts += [
+        f"{new:,} of {count:,} rows of {name} are new"
         for name, (new, count) in entry["new_rows"].items()
         if new
-    )
-    return (
-        f"Starting from {entry['run']} ({entry['checkpoint']}, step {entry['step']:,}):"
-        f" {entry['copied']:,} tensors copied{other}. {diverged(entry['run'])}"
-    ).strip()
+    ]
+    return f"{'; '.join(parts)}. {diverged(entry['run'])}".strip()

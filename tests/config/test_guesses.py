@@ -94,7 +94,7 @@ GUESSES = {
     "batch_size=8": "Try data.batch_size=8.",
     "gpus=2": "Try trainer.devices=2.",
     "eval_iters=10": "Try trainer.limit_val_batches=10.",
-    "preset=llama": "xformer components lists them.",
+    "preset=llama2-7b": "Did you mean",
     "debug=true": "Try debug=fast.",
     "dtype=bfloat16": "Try trainer.precision=bf16-mixed.",
     "dtype=torch.float16": "Try trainer.precision=bf16-mixed.",

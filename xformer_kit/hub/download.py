@@ -4,8 +4,10 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from xformer_kit.hub.files import CONFIG
 from xformer_kit.registry import config_error
 from xformer_kit.registry.messages import one_line
+from xformer_kit.text.user_path import user_path
 
 NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 WAIT = 3.0  # seconds to wait for the first response
@@ -15,6 +17,17 @@ FILES = ("*.json", "*.safetensors", "tokenizer.model")
 def is_hub_name(word: str) -> bool:
     """Whether a word is like a name on the hub, organisation/model."""
     return NAME.fullmatch(word) is not None
+
+
+def published_directory(name: str | Path) -> Path | None:
+    """Returns the directory of a published model, given as that or as a name on the hub, whose
+    files are then downloaded; None for anything else. Raises ConfigError.
+    """
+    path = user_path(name)
+    if not path.exists() and is_hub_name(str(name)):
+        return downloaded(str(name))
+    is_run = (path / "config.yaml").is_file()
+    return path if (path / CONFIG).is_file() and not is_run else None
 
 
 def downloaded(name: str) -> Path:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from xformer_kit.optim.freezing import matches, unmatched
 from xformer_kit.registry import Fault, Faults, did_you_mean
+from xformer_kit.tensors import ParameterInfo, parameter_table
 
 PATH = "init_from.run"
 
@@ -26,6 +27,7 @@ class Transfer:
     missing: list[str]  # in the model only: they keep their initial values
     unused: list[str]  # in the state only
     reshaped: list[str]  # in both, with other shapes: they keep their initial values
+    resized: dict[str, str]  # in both, with other shapes: how they were made to fit
     faults: list[Fault]
 
 
@@ -45,20 +47,23 @@ def plan_transfer(
     model: Any,
     state: Mapping[str, Tensor],
     rows: Mapping[str, list[tuple[int, int]]],
-    allow: Collection[str] = (),
+    allow: Collection[str] | None = (),
     added: Collection[str] = (),
 ) -> Transfer:
     """Returns how `model` starts from a saved state, with the fault of each tensor that does not
-    fit and whose name matches no pattern of `allow`.
+    fit and whose name matches no pattern of `allow`; None allows all of them.
 
     rows: name of each tensor of a vocabulary -> its rows, see `rows_of_tokens`; its other rows keep
     their initial values. added: tensors of the model that no state has, such as adapters: they keep
     their initial values and are not missing.
     """
     own = dict(model.state_dict())
-    copied, reshaped = dict[str, Tensor](), list[str]()
+    copied, reshaped, resized = dict[str, Tensor](), list[str](), dict[str, str]()
+    infos = parameter_table(model)
     for name in (name for name in own if name in state):
         value = _fitting(own[name], state[name], rows.get(name))
+        if value is None and (found := _resized(model, name, state[name], infos.get(name))):
+            resized[name], value = found
         if value is None:
             reshaped.append(name)
         else:
@@ -68,9 +73,42 @@ def plan_transfer(
         "unused": [n for n in state if n not in own],
         "reshaped": reshaped,
     }
-    unfit = _unfit(lists, own, state, allow) if copied else _nothing_fits(own, state)
-    faults = [*unfit, *_unmatched(allow, [*own, *state])]
-    return Transfer(copied, **lists, faults=faults)
+    unfit: Faults = iter(())
+    if not copied:
+        unfit = _nothing_fits(own, state)
+    elif allow is not None:
+        unfit = _unfit(lists, own, state, allow)
+    faults = [*unfit, *_unmatched(allow or (), [*own, *state])]
+    return Transfer(copied, **lists, resized=resized, faults=faults)
+
+
+def _resized(
+    model: Any, name: str, value: Tensor, info: ParameterInfo | None
+) -> tuple[str, Tensor] | None:
+    """Returns how a tensor of another shape fits, and its value: key heads that are averaged or
+    repeated, or positions that are cut or continue with initial values. None if it does not.
+    """
+    own = dict(model.state_dict())[name]
+    axis = (info.axes or ("",))[0] if info else ""
+    if axis == "positions" and own.shape[1:] == value.shape[1:]:
+        count = min(len(own), len(value))
+        result = own.clone()
+        result[:count] = value[:count].to(result)
+        return f"{count:,} of {len(own):,} positions are copied", result
+    of_heads = axis in ("kv_heads*head_dim", "kv_heads*v_head_dim")
+    if not of_heads or own.shape[1:] != value.shape[1:]:
+        return None
+    attention = model.get_submodule(name.rpartition(".")[0].rpartition(".")[0])
+    channels = attention.head_dim if axis.endswith("*head_dim") else attention.v_head_dim
+    now, before = len(own) // channels, len(value) // channels
+    if max(now, before) % min(now, before) or len(value) % channels:
+        return None
+    heads = value.unflatten(0, (before, channels))
+    if before > now:
+        averaged = heads.unflatten(0, (now, -1)).mean(1)
+        return f"{before} key heads are averaged into {now}", averaged.flatten(0, 1)
+    repeated = heads.repeat_interleave(now // before, 0)
+    return f"{before} key heads are repeated {now // before} times", repeated.flatten(0, 1)
 
 
 def _fitting(own: Tensor, value: Tensor, rows: list[tuple[int, int]] | None) -> Tensor | None:
@@ -131,6 +169,16 @@ def _nothing_fits(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Fau
         "",
     )
     yield Fault(PATH, f"has no tensor that fits this model{example}")
+
+
+def listed(names: Collection[str], every: Iterable[str] = ()) -> str:
+    """Returns names as a text, those that differ in a layer's number as one pattern with their
+    count: decoder.*.attn.k.weight (4). every: names of all tensors, to name whole modules.
+    """
+    return ", ".join(
+        f"{pattern}{f' ({len(group)})' * (len(group) > 1)}"
+        for pattern, group in _grouped(names, every)
+    )
 
 
 def _grouped(names: Collection[str], every: Iterable[str]) -> Iterator[tuple[str, list[str]]]:

@@ -41,7 +41,7 @@ def test_tensors_of_other_shapes_are_refused_with_any_vocabulary(run):
         )
     for words, fault in (
         (
-            ["model.layers=2"],
+            ["model.layers=2", "init_from.allow=[]"],
             "init_from.run: has not the tensors of this model; missing there: dec",
         ),
         (["model.dim=32"], "init_from.run: has no tensor that fits this model, such as embed"),
@@ -96,12 +96,12 @@ def test_a_metric_that_the_run_does_not_have_is_refused(words, known):
 
 def test_new_rows_are_counted_by_token():
     assert init_from._new_rows([(0, 0), (2, 1), (4, 4)], 4) == (2, 4)
-    entry = {"run": "r", "checkpoint": "best.ckpt", "step": 5, "copied": 20, "missing": []}
-    entry |= {"unused": [], "reshaped": []}
+    entry = {"source": "r", "run": "/r", "checkpoint": "best.ckpt", "step": 5, "copied": 20}
+    entry |= {"missing": [], "unused": [], "reshaped": [], "resized": {}}
     entry["new_rows"] = {"embed.weight": (687, 1187), "head.weight": (687, 1187), "x": (0, 3)}
-    assert init_from._line(entry) == (
-        "Starting from r (best.ckpt, step 5): 20 tensors copied, 687 of 1,187 rows of embed.weight"
-        " are new, 687 of 1,187 rows of head.weight are new."
+    assert init_from._line(entry, []) == (
+        "Starting from r (best.ckpt, step 5): 20 tensors copied; 687 of 1,187 rows of embed.weight"
+        " are new; 687 of 1,187 rows of head.weight are new."
     )
 
 
@@ -116,7 +116,7 @@ def test_the_variants_of_a_study_are_checked_before_the_data_are_read(run, tmp_p
     budget = "study.budget={match: none, by: null}"
     words += ["study.claim=null", "study.name=early", budget]
     small = [word for word in SMALL if not word.startswith("model.layers")]
-    line = preflight([*words, *small, f"init_from={run}", "logger=none"])
+    line = preflight([*words, *small, f"init_from={run}", "init_from.allow=[]", "logger=none"])
     node = study_node.complete(line.study, line.study["name"])
     with pytest.raises(ConfigError, match=r"^init_from\.run: has not the tensors of this model"):
         resolve(node, with_sources(line.compose), line.argv)

@@ -64,13 +64,18 @@ def test_a_run_that_begins_again_from_other_weights_is_refused(begin, monkeypatc
 
 
 @pytest.mark.extended
-def test_a_larger_model_or_another_tokenizer_is_refused_and_nothing_is_written(
+def test_a_larger_model_is_new_where_it_is_larger_and_another_tokenizer_is_refused(
     begin, capsys, tmp_path
 ):
     words = ["tokenizer=bpe", "tokenizer.vocab_size=262"]
     _, run = begin("run", *words)
     before = contents(run)
-    code, new = begin("new", *words, f"init_from={run}", "model.layers=3")
+    code, new = begin("larger", *words, f"init_from={run}", "model.layers=3", *SHORT)
+    assert code == 0 and "new, with initial values: decoder.2.*" in capsys.readouterr().err
+    missing = json.loads((new / "init_from.json").read_text())["missing"]
+    assert missing == [name for name in load(new).state_dict() if name.startswith("decoder.2.")]
+    none = "init_from.allow=[]"
+    code, new = begin("new", *words, f"init_from={run}", "model.layers=3", none)
     assert code == 2 and not new.exists()
     assert "init_from.run: has not the tensors of this model; missing there: decoder.2.*" in (
         capsys.readouterr().err
@@ -137,13 +142,6 @@ def test_each_of_two_vocabularies_has_the_rows_of_its_own_tokens(begin, tmp_path
             assert torch.equal(a, b), (side, token)
 
 
-HUB = (
-    "init_from.run: must be a run's directory, or a file in its checkpoints/; got"
-    " openai-community/gpt2. There is no run below outputs: xformer train begins one. Names on the"
-    " Hugging Face hub and weights of other programs are not read."
-)
-
-
 def test_a_directory_without_one_of_the_files_is_no_run(tmp_path):
     files = ("config.yaml", "tokenizer.json", "checkpoints/last.ckpt")
     for count, found in enumerate(itertools.product([False, True], repeat=3)):
@@ -159,8 +157,7 @@ def test_a_directory_without_one_of_the_files_is_no_run(tmp_path):
 @pytest.mark.parametrize(
     ("word", "answer"),
     [
-        ("init_from=/nowhere", "init_from.run: must be a run's directory, or a file in its"),
-        ("init_from=openai-community/gpt2", HUB),
+        ("init_from=/nowhere", "init_from.run: must be a run's directory, a file in its"),
         ("init_from=''", "init_from.run: must not be empty; got ''."),
         ("init_from.allow=[a]", "init_from.allow: is about the weights of init_from.run, which is"),
     ],

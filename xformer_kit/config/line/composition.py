@@ -30,6 +30,7 @@ from xformer_kit.config.line.overrides import (
     single_values,
     sweep_faults,
 )
+from xformer_kit.config.line.source_model import with_source
 from xformer_kit.config.line.task_defaults import task_of_model
 from xformer_kit.config.options.groups import GROUPS
 from xformer_kit.config.options.plain_data import plain
@@ -130,6 +131,7 @@ def compose_overrides(
     """Returns (config, what Hydra composes) of overrides; the config is plain data with the
     components' own names, valid or not. Raises ConfigError if it cannot be composed.
     """
+    overrides = with_source(overrides)
     plain, composed = compose_resolved(session, overrides, whole)
     return own_config(plain, overrides, own_keys(overrides, session.config_dir)), composed
 

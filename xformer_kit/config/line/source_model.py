@@ -1,0 +1,84 @@
+"""The architecture of the model whose weights a new run starts from, `init_from=SOURCE`.
+
+It is composed like a preset: over the defaults of the task, under an experiment and the line, so
+that a run which starts from weights has their architecture but for what is stated.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.types import Override
+
+from xformer_kit.config.line.overrides import parse_word
+from xformer_kit.config.saved.config_file import read_config
+from xformer_kit.config.saved.init_from_source import source_of
+from xformer_kit.hub.download import published_directory
+from xformer_kit.hub.files import read_config_json
+from xformer_kit.hub.identify import identify
+from xformer_kit.plan import KINDS, STACKS
+from xformer_kit.registry import ConfigError
+
+PRESET, RUN = "preset", "init_from.run"
+# Options of the model that are of one run: not of its architecture.
+OF_RUN = ("freeze", "unfreeze_at", "seed", "dropout", "vocab_size")
+TOKENIZER = "tokenizer.json"
+
+
+def with_source(overrides: Sequence[Override]) -> list[Override]:
+    """Returns the overrides of a run, with the preset of the model that it starts from, if any. A
+    preset of the line is the base of that.
+    """
+    values = {o.key_or_group: o for o in overrides if not o.is_sweep_override()}
+    path = values[RUN].value() if RUN in values else None
+    if not isinstance(path, str) or not path:
+        return list(overrides)
+    try:
+        node = _node(path, values.get(PRESET))
+    except ConfigError:  # the fault of the source has its own sentence
+        return list(overrides)
+    if "tokenizer" not in values and (file := _tokenizer(path)):
+        node["defaults"].append({"override /tokenizer": "pretrained"})
+        node["tokenizer"] = {"path": file}
+    name = f"source_{hashlib.sha256(json.dumps(node).encode()).hexdigest()[:12]}"
+    ConfigStore.instance().store(group=PRESET, name=name, node=node, package="_global_")
+    others = [o for o in overrides if o.key_or_group != PRESET]
+    return [*parse_word(f"{PRESET}={name}"), *others]
+
+
+def _node(path: str, preset: Override | None) -> dict[str, Any]:
+    """The content of the preset."""
+    if (place := published_directory(path)) is not None:
+        found = identify(read_config_json(place))
+        base = found.family.preset if preset is None else preset.value()
+        node: dict[str, Any] = {"defaults": [base]}
+        for key, value in found.overrides.items():
+            at = node
+            *parents, last = key.split(".")
+            for parent in parents:
+                at = at.setdefault(parent, {})
+            at[last] = value
+        return node
+    config = read_config(source_of(path)[0])
+    model = config["model"]
+    node = {kind: _options(config[kind]) for kind in KINDS if isinstance(config.get(kind), Mapping)}
+    node["model"] = {key: value for key, value in model.items() if key not in OF_RUN}
+    node["extra"] = config.get("extra") or {}
+    stacks = "_".join(stack for stack in STACKS if stack in model)
+    chosen = {"model": stacks} | {kind: config[kind]["name"] for kind in node if kind in KINDS}
+    own = [] if preset is None else [preset.value()]
+    return {"defaults": [*own, *({f"override /{k}": name} for k, name in chosen.items())], **node}
+
+
+def _options(node: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in node.items() if key != "name"}
+
+
+def _tokenizer(path: str) -> str | None:
+    """The file of the source's tokenizer, if it has one."""
+    folder = published_directory(path) or source_of(path)[0]
+    file = Path(folder, TOKENIZER)
+    return str(file) if file.is_file() else None
