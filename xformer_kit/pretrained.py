@@ -91,15 +91,7 @@ def write_run(source: Path, run: Path) -> Composition:
     composition = composition_of(read_config_json(source), tokenizer_words(source))
     (run / "checkpoints").mkdir(parents=True, exist_ok=True)
     if composition.config["tokenizer"]["name"] == "pretrained":
-        tokenizer = Pretrained(path=str(source))
-        if tokenizer.vocab_size > composition.vocab_size:
-            raise config_error(
-                source / TOKENIZER,
-                "has more tokens than the model",
-                f"{tokenizer.vocab_size:,} and {composition.vocab_size:,}",
-                "Bring the tokenizer of this model.",
-            )
-        tokenizer.save(run / TOKENIZER)
+        Pretrained(path=str(source)).save(run / TOKENIZER)
     cache.write(run / RUN_CONFIG, config_yaml(composition.config))
     return composition
 

@@ -12,6 +12,7 @@ from tasks.process.job import Job
 from tasks.run import prolonged
 from tasks.run.start import COMPONENTS_ARGUMENT, train_in_processes
 from tasks.run.train import report_end
+from xformer_kit.checkpoint import checkpoint_files
 from xformer_kit.config import check, config_hash
 from xformer_kit.config.faults.machine import run_faults
 from xformer_kit.config.options.logger_options import as_loggers
@@ -19,9 +20,9 @@ from xformer_kit.config.saved.config_file import check_unchanged
 from xformer_kit.config.saved.run_directories import example_of_run
 from xformer_kit.config.saved.saved_run import read_run
 from xformer_kit.files.saved_files import check_stays_inside
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.study.run_key import run_key
-from xformer_kit.text.command_lines import resume
+from xformer_kit.text.command_lines import program, resume, value
 from xformer_kit.text.printable import printable
 
 
@@ -34,6 +35,7 @@ def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = No
     try:
         if not (run_dir / "config.yaml").is_file():
             raise NoRun(_no_run(run_dir))
+        _check_trained(run_dir)
         check_stays_inside(run_dir)  # before a file of somebody else is read
         saved = read_run(run_dir, components, COMPONENTS_ARGUMENT)
         results = summary.read(run_dir)
@@ -55,6 +57,15 @@ def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = No
         return train_in_processes(config, Job(run_dir, components, max_steps=max_steps))
     except (Ended, ConfigError) as error:
         return report_end(error)
+
+
+def _check_trained(run_dir: Path) -> None:
+    """Raises ConfigError for an imported run, of which no step was trained."""
+    files = checkpoint_files(run_dir / "checkpoints")
+    if files.keys() & {"model", "published"} and "last" not in files:
+        rule = "holds the weights of a published model and no step of a training to resume"
+        fix = f"Start a new run from it: {program()} init_from={value(str(run_dir))}"
+        raise config_error(run_dir, rule, fix=fix)
 
 
 def _note_server(config: Config) -> None:

@@ -107,8 +107,8 @@ GUESSES = {
     "logger.offline=true": "write WANDB_MODE=offline in front of the command.",
     "pos=rope": "Try position=rope.",
     "data.path=book.txt": "data=parquet, data=tsv or data=text.",
-    "model=gpt2": "docs/guide/architectures.md has the lines of published architectures. Try ",
-    "model=Qwen2.5-0.5B": "has the lines of published architectures. Try model=decoder.",
+    "model=gpt2": "is a preset (docs/guide/published_models.md). Try preset=gpt2.",
+    "model=Qwen2.5-0.5B": "is a preset (docs/guide/published_models.md). Try preset=NAME.",
     "dry_run=true": "Set study.dry_run=true for a study; for a run --cfg job prints the config",
 }
 

@@ -113,8 +113,8 @@ def position_options(settings: Values, at: str = "position") -> dict[str, Any]:
 def rope_node(values: Values, at: str = "position") -> dict[str, Any]:
     """Returns the settings of transformers for the options of a position."""
     scaling = values.get(f"{at}.scaling", values.get("position.scaling", "none"))
-    theta = values.get(f"{at}.theta", values.get("position.theta"))
-    fraction = values.get(f"{at}.fraction", values.get("position.fraction"))
+    theta = values.get(f"{at}.theta", values.get("position.theta", 10_000.0))
+    fraction = values.get(f"{at}.fraction", values.get("position.fraction", 1.0))
     node = {"rope_theta": theta, "rope_type": "default"}
     if fraction != 1.0:
         node["partial_rotary_factor"] = fraction

@@ -31,4 +31,4 @@ WITHOUT_OPTION: dict[str, tuple[str, str]] = {
 PUBLISHED = re.compile(
     r"(llama|gpt|pythia|mi[sx]tral|qwen|gemma|phi|olmo|opt|falcon|deepseek|bert|roberta)", re.I
 )
-PUBLISHED_PAGE = "docs/guide/architectures.md"
+PUBLISHED_PAGE = "docs/guide/published_models.md"

@@ -1,4 +1,4 @@
-"""Experiments and studies that a command line gives as files: experiment=mine/wide.yaml."""
+"""Experiments, presets and studies that a line gives as files: experiment=mine/wide.yaml."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Glob, Override
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from xformer_kit.config.options.groups import GROUPS
@@ -20,7 +20,7 @@ from xformer_kit.registry.messages import one_line
 from xformer_kit.text.command_lines import override_text, unescaped, value
 from xformer_kit.text.user_path import user_path
 
-FILE_GROUPS = ("experiment", "study")
+FILE_GROUPS = ("experiment", "preset", "study")
 OTHER_GROUPS = ("model", "trainer", "task_defaults", "debug")  # of the default run, with GROUPS
 ENDINGS = (".yaml", ".yml")
 
@@ -51,11 +51,27 @@ def store_files(overrides: Iterable[Override], config_dir: str | None = None) ->
             *parents, name = PurePosixPath(path).parts
             group = "/".join([override.key_or_group, *(part for part in parents if part != "/")])
             name = f"{name.removesuffix('.yml').removesuffix('.yaml')}.yaml"
+            node = _with_choices(node)
             ConfigStore.instance().store(group=group, name=name, node=node, package="_global_")
             _stored.add((group, name))
         if fault := _chosen_fault(override, config_dir):
             faults[override.key_or_group] = fault
     return faults
+
+
+def _with_choices(node: DictConfig) -> DictConfig:
+    """Returns the content of a file in which a component that it names with its options, `attn:
+    {name: latent, ...}`, is chosen by its list of defaults.
+    """
+    plain: Any = OmegaConf.to_container(node, resolve=False)
+    chosen = []
+    for group in GROUPS:
+        options = plain.get(group)
+        if isinstance(options, dict) and isinstance(options.get("name"), str):
+            chosen.append({f"override /{group}": options.pop("name")})
+    if chosen:
+        plain["defaults"] = [*as_list(plain.get("defaults")), *chosen]
+    return OmegaConf.create(plain)
 
 
 def _chosen_fault(override: Override, config_dir: str | None) -> Fault | None:

@@ -63,7 +63,8 @@ def own_config(
     for group, registry in GROUPS.items():
         node = registry.as_node(plain.get(group))  # a file may have attn: linear
         if isinstance(node, Mapping) and node.get("name") in registry:
-            node = registry.defaults(node["name"]) | _without_left(group, node, keys, faults)
+            left = _without_left(group, node, keys, set(own), faults)
+            node = registry.defaults(node["name"]) | left
             plain[group] = with_own_names(registry, node, group, [])
     if faults:
         raise ConfigError(faults)
@@ -153,20 +154,24 @@ def _layout(node: Any, path: str, faults: list[Fault]) -> Any:
     return _block(node, path, faults)
 
 
-def _without_left(group: str, node: Node, keys: set[str], faults: list[Fault]) -> dict[str, Any]:
-    """Returns a group's node without the options of an experiment's component that the command line
-    has replaced; keys: those of the line. Appends to `faults` that of a file that sets only the
-    name of another component, so that the options of the group's choice are left over.
+def _without_left(
+    group: str, node: Node, keys: set[str], own_paths: set[str], faults: list[Fault]
+) -> dict[str, Any]:
+    """Returns a group's node without the options of a component that was replaced: of an
+    experiment's by the command line, of a preset's by a file that overrides its choice. keys: those
+    of the line; own_paths: those that files of the user's own set. Appends to `faults` that of a
+    file that sets only the name of another component, so that the options of the group's choice are
+    left over.
     """
     registry, name = GROUPS[group], node["name"]
     settings = SETTINGS.options(group) if group in SETTINGS else {}
     on_line = {key.split(".")[1] for key in keys if key.startswith(f"{group}.")}
     own = registry.options(name).keys() | settings | on_line | {"name"}
     left = {key: value for key, value in node.items() if key not in own}
-    if left and group in keys:
-        every = {option for other in registry for option in registry.options(other)}
+    every = {option for other in registry for option in registry.options(other)} if left else ()
+    if group in keys:
         return {key: value for key, value in node.items() if key not in left.keys() & every}
-    if left and (chosen := _chosen(registry, left)):
+    if left and (chosen := _chosen(registry, left, own)):
         faults.append(
             Fault(
                 f"{group}.name",
@@ -176,13 +181,15 @@ def _without_left(group: str, node: Node, keys: set[str], faults: list[Fault]) -
                 f" `defaults: [override /{group}: {name}]`.",
             )
         )
-    return dict(node)
+        return dict(node)
+    kept = {key for key in left if key not in every or f"{group}.{key}" in own_paths}
+    return {key: value for key, value in node.items() if key not in left or key in kept}
 
 
-def _chosen(registry: Registry, left: Node) -> str | None:
-    """Returns the component of which these options are defaults."""
+def _chosen(registry: Registry, left: Node, own: Collection[str]) -> str | None:
+    """Returns the component of which the options `left` are all defaults but those in `own`."""
     for name in registry.loaded:
         defaults = registry.defaults(name)
-        if all(key in defaults and defaults[key] == value for key, value in left.items()):
+        if {key: value for key, value in defaults.items() if key not in own} == left:
             return name
     return None

@@ -16,6 +16,7 @@ from hydra.core.override_parser.types import Override
 from xformer_kit.config.line.overrides import parse_word
 from xformer_kit.config.saved.config_file import read_config
 from xformer_kit.config.saved.init_from_source import source_of
+from xformer_kit.config.saved.saved_run import check_saved
 from xformer_kit.hub.download import published_directory
 from xformer_kit.hub.files import read_config_json
 from xformer_kit.hub.identify import identify
@@ -44,9 +45,10 @@ def with_source(overrides: Sequence[Override]) -> list[Override]:
         node["defaults"].append({"override /tokenizer": "pretrained"})
         node["tokenizer"] = {"path": file}
     name = f"source_{hashlib.sha256(json.dumps(node).encode()).hexdigest()[:12]}"
-    ConfigStore.instance().store(group=PRESET, name=name, node=node, package="_global_")
+    # in a folder that is not listed among the choices
+    ConfigStore.instance().store(group=f"{PRESET}/.", name=name, node=node, package="_global_")
     others = [o for o in overrides if o.key_or_group != PRESET]
-    return [*parse_word(f"{PRESET}={name}"), *others]
+    return [*parse_word(f"{PRESET}=./{name}"), *others]
 
 
 def _node(path: str, preset: Override | None) -> dict[str, Any]:
@@ -62,7 +64,8 @@ def _node(path: str, preset: Override | None) -> dict[str, Any]:
                 at = at.setdefault(parent, {})
             at[last] = value
         return node
-    config = read_config(source_of(path)[0])
+    run = source_of(path)[0]
+    check_saved(run, config := read_config(run))
     model = config["model"]
     node = {kind: _options(config[kind]) for kind in KINDS if isinstance(config.get(kind), Mapping)}
     node["model"] = {key: value for key, value in model.items() if key not in OF_RUN}

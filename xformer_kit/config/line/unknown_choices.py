@@ -35,8 +35,8 @@ def unknown_choice(group: str, name: str, names: list[str]) -> Fault:
         return registry.unknown(name).at(group)
     rule = f"no {registry.kind if registry is not None else group} is called '{name}'"
     if group in ("model", "experiment") and PUBLISHED.match(name) and not nearest(name, names):
-        rule += f"; {PUBLISHED_PAGE} has the lines of published architectures"
-        return Fault(group, rule, fix=f"Try {OTHER_CHOICES.get(f'model={name}', 'model=decoder')}.")
+        rule += f"; a published architecture is a preset ({PUBLISHED_PAGE})"
+        return Fault(group, rule, fix=f"Try {OTHER_CHOICES.get(f'model={name}', 'preset=NAME')}.")
     if ours := OTHER_CHOICES.get(f"{group}={name}"):
         return Fault(group, rule, fix=f"Try {ours}.")
     path = Path(name)
@@ -53,7 +53,7 @@ def unknown_choice(group: str, name: str, names: list[str]) -> Fault:
         return unknown_component(group, name)
     fault = Fault(group, f"no choice is called '{name}'", fix=_similar(name, names))
     own = f"One of your own is in --config-dir DIR, or {group}=FILE.yaml."
-    is_file = group in ("experiment", "study") and not nearest(name, names)
+    is_file = group in ("experiment", "preset", "study") and not nearest(name, names)
     return fault.with_fix(own) if is_file else fault
 
 

@@ -206,11 +206,15 @@ class CheckpointSettings:
 @SETTINGS.register("init_from")
 @dataclass(frozen=True)
 class InitFromSettings:
-    """The run whose weights a new run starts from; init_from=RUN is init_from.run=RUN."""
+    """What a new run starts from: weights, and the architecture and the tokenizer but for what is
+    stated; init_from=RUN is init_from.run=RUN.
+    """
 
-    # directory of a run, of which the best checkpoint counts, or one of its checkpoints; null: none
+    # directory of a run, of which the best checkpoint counts, or one of its checkpoints; directory
+    # of a published model, or its name on the hub; null: none
     run: str | None = None
-    # patterns of names of tensors that may be missing, unused or of another shape: decoder.4.*
+    # patterns of names of tensors that may be missing, unused or of another shape: decoder.4.*;
+    # null: any, which are then listed
     allow: list[str] | None = None
 
     @classmethod

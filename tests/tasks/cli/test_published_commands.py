@@ -1,0 +1,213 @@
+"""Published models on the command line: identify, import, generate, export, and what is refused."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tasks.cli import main
+from tasks.run.resume import resume_run
+from xformer_kit import ConfigError, build, compose, load
+from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.export import save_published
+
+WORDS = ["preset=llama3", "model.dim=24", "model.layers=2", "attn.heads=4", "model.max_len=64"]
+WORDS += ["data.seq_len=64", "ffn.width=40", "model.vocab_size=300"]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """The directory of a small Llama with a tokenizer."""
+    folder = tmp_path_factory.mktemp("published") / "llama"
+    config = compose(WORDS, data=False)
+    model = build(config)
+    tokenizer = TOKENIZERS.create({"name": "bpe", "vocab_size": 300})
+    tokenizer.fit(["the quick brown fox jumps over the lazy dog " * 9])
+    model.tokenizer = tokenizer
+    save_published(folder, model, config)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def folder(published, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(published, tmp_path / "llama")
+
+
+def test_identify_prints_the_overrides_that_compose_it(published, capsys):
+    for path in (published, published / "config.json"):
+        assert main(["identify", str(path)]) == 0
+        words = capsys.readouterr().out.split()
+        assert words[0] == "preset=llama" and "attn.kv_heads=2" in words
+        config = compose([*words, "data.seq_len=64"], data=False)
+        assert (config["model"]["dim"], config["ffn"]["width"]) == (24, 40)
+        assert config["position"]["theta"] == 5e5
+
+
+def test_an_imported_model_generates_and_is_exported_as_it_was(published, tmp_path, capsys):
+    run, again = tmp_path / "run", tmp_path / "again"
+    assert main(["import", str(published), "--output", str(run)]) == 0
+    assert capsys.readouterr().out.startswith("preset=llama model.dim=24 ")
+    texts = []
+    for path in (published, run):
+        options = ["--prompt", "the quick", "--temperature", "0", "--max-new-tokens", "5"]
+        assert main(["generate", str(path), *options]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] and texts[0].startswith("the quick")
+    assert main(["export", str(run), "--to", str(again)]) == 0
+    one, two = (load_file(path / "model.safetensors") for path in (published, again))
+    assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+    assert (again / "tokenizer.json").read_text() == (published / "tokenizer.json").read_text()
+    assert resume_run(run) == 2
+    answer = capsys.readouterr().err
+    assert "no step of a training to resume. Start a new run from it: " in answer
+
+
+def test_weights_keep_their_precision(folder):
+    tensors = load_file(folder / "model.safetensors")
+    save_file(
+        {name: tensor.bfloat16() for name, tensor in tensors.items()}, folder / "model.safetensors"
+    )
+    model = load(folder)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    assert torch.equal(
+        model.decoder[1].ffn.up.weight, tensors["model.layers.1.mlp.up_proj.weight"].bfloat16()
+    )
+
+
+def test_a_run_adopts_the_architecture_under_an_experiment_and_the_line(published, tmp_path):
+    experiment = tmp_path / "own.yaml"
+    experiment.write_text("attn: {kv_heads: 4}\nmodel: {layers: 3}\n")
+    words = [f"init_from={published}", f"experiment={experiment}", "model.layers=5", "position=t5"]
+    words.append("data.seq_len=64")
+    config = compose(words, data=False)
+    assert (config["model"]["dim"], config["ffn"]["width"]) == (24, 40)  # of the model
+    assert config["attn"]["kv_heads"] == 4  # of the experiment
+    assert (config["model"]["layers"], config["position"]["name"]) == (5, "t5")  # of the line
+    assert config["tokenizer"]["path"] == str(published / "tokenizer.json")
+    assert config["model"]["vocab_size"] is None
+
+
+def change(folder, **keys):
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | keys
+    path.write_text(json.dumps(config))
+
+
+def lose(folder, name, more=None):
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop(name)
+    save_file(tensors | (more or {}), folder / "model.safetensors")
+
+
+def cut(folder):
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
+
+
+def only(folder, name, text):
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_text(text)
+
+
+INDEX = json.dumps({"weight_map": {"lm_head.weight": "model-00001-of-00002.safetensors"}})
+OUTSIDE = json.dumps({"weight_map": {"lm_head.weight": "../model.safetensors"}})
+UP, NORM = "model.layers.1.mlp.up_proj.weight", "model.norm.weight"
+FAULTS = {
+    "value": (
+        lambda f: change(f, hidden_act="gelu_pytorch_tan"),
+        "config.json: hidden_act: must be one of 'gelu', ",
+        "got gelu_pytorch_tan. The nearest that is: gelu_pytorch_tanh.",
+    ),
+    "key": (
+        lambda f: change(f, secret=3),
+        "config.json: secret: is a key whose meaning is not known here; got 3.",
+    ),
+    "family": (
+        lambda f: change(f, model_type="lama"),
+        "model_type: is of no family that is known here; got lama. Similar: llama.",
+    ),
+    "no key": (lambda f: change(f, hidden_size=None), "model.dim: "),
+    "missing": (
+        lambda f: lose(f, UP, {"extra": torch.ones(1)}),
+        f"lacks {UP}; has extra, which the composition does not have.",
+    ),
+    "shape": (
+        lambda f: lose(f, NORM, {NORM: torch.ones(7)}),
+        f"has {NORM} of the shape (7,), where config.json says (24,).",
+    ),
+    "tied": (lambda f: change(f, tie_word_embeddings=True), "has lm_head.weight, which the"),
+    "cut": (cut, "model.safetensors: is no complete file of safetensors ("),
+    "pickle": (
+        lambda f: only(f, "pytorch_model.bin", ""),
+        "has its weights in pytorch_model.bin, a pickle, which can run code when it is read.",
+    ),
+    "nothing": (lambda f: only(f, "other", ""), "has no model.safetensors and no model.safet"),
+    "shard": (
+        lambda f: only(f, "model.safetensors.index.json", INDEX),
+        "names model-00001-of-00002.safetensors, which is not there.",
+    ),
+    "outside": (
+        lambda f: only(f, "model.safetensors.index.json", OUTSIDE),
+        "must map the names of tensors to files next to it, under weight_map.",
+    ),
+    "sentencepiece": (
+        lambda f: (f / "tokenizer.json").rename(f / "tokenizer.model"),
+        "has its tokenizer in tokenizer.model, of SentencePiece, and no tokenizer.json.",
+    ),
+    "json": (
+        lambda f: (f / "config.json").write_text("{"),
+        "config.json: cannot be read as JSON: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_directory_is_answered_in_a_sentence_and_nothing_is_written(
+    name, folder, tmp_path, capsys
+):
+    spoil, *parts = FAULTS[name]
+    spoil(folder)
+    output = tmp_path / "run"
+    assert main(["import", str(folder), "--output", str(output)]) == 2
+    answer = capsys.readouterr().err
+    assert all(part in answer for part in parts), answer
+    assert len(answer.splitlines()) == 1 and not output.exists()
+
+
+def test_a_tokenizer_of_another_size_is_refused(folder, tmp_path, capsys):
+    tensors = load_file(folder / "model.safetensors")
+    for name in ("lm_head.weight", "model.embed_tokens.weight"):
+        tensors[name] = tensors[name][:100].clone()
+    save_file(tensors, folder / "model.safetensors")
+    change(folder, vocab_size=100)
+    output = tmp_path / "run"
+    assert main(["import", str(folder), "--output", str(output)]) == 2
+    assert "model.vocab_size: must hold the tokenizer's " in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_a_composition_of_no_family_is_refused_with_the_nearest(tmp_path):
+    config = compose([*WORDS, "position=alibi"], data=False)
+    with pytest.raises(ConfigError) as error:
+        save_published(tmp_path / "out", build(config), config, ["llama", "gpt2"])
+    assert str(error.value).startswith(
+        "config: is the composition of no published family that is known here. The nearest is"
+        " llama: decoder.0.attn.position.name is 'alibi' here and 'rotary' there"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_directories_that_are_not_empty_are_refused(published, tmp_path, capsys):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    for words in (["import", str(published), "--output"], ["export", str(published), "--to"]):
+        assert main([*words, str(tmp_path / "full")]) == 2
+        assert "must be empty or not exist" in capsys.readouterr().err
