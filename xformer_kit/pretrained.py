@@ -47,9 +47,14 @@ def composition_of(config_json: dict[str, Any], more: Iterable[str] = ()) -> Com
     words = [f"preset={family.preset}", *(f"{p}={override_text(overrides[p])}" for p in paths)]
     if (longest := overrides.get("model.max_len")) is not None and longest < SEQ_LEN:
         words.append(f"data.seq_len={longest}")
-    words.append(f"model.vocab_size={vocab_size}")
-    config = compose([*words, *more], data=False)
-    return Composition(family, words, config, vocab_size)
+    size = f"model.vocab_size={vocab_size}"
+    if more := list(more):
+        return Composition(
+            family, [*words, size], compose([*words, size, *more], data=False), vocab_size
+        )
+    config = compose(words, data=False)  # whose tokenizer is not that of the model
+    config["model"]["vocab_size"] = vocab_size
+    return Composition(family, [*words, size], config, vocab_size)
 
 
 def load_published(folder: str | Path) -> Model:
@@ -89,9 +94,18 @@ def import_run(name: str | Path, run: Path) -> Composition:
 def write_run(source: Path, run: Path) -> Composition:
     """Writes the config and the tokenizer of a published model into the directory of a run."""
     composition = composition_of(read_config_json(source), tokenizer_words(source))
-    (run / "checkpoints").mkdir(parents=True, exist_ok=True)
+    tokenizer = None
     if composition.config["tokenizer"]["name"] == "pretrained":
-        Pretrained(path=str(source)).save(run / TOKENIZER)
+        tokenizer = Pretrained(path=str(source))
+        if tokenizer.vocab_size > composition.vocab_size:
+            rule, got = (
+                "has more tokens than the model",
+                (f"{tokenizer.vocab_size:,} and {composition.vocab_size:,}"),
+            )
+            raise config_error(source / TOKENIZER, rule, got, "Bring the tokenizer of this model.")
+    (run / "checkpoints").mkdir(parents=True, exist_ok=True)
+    if tokenizer is not None:
+        tokenizer.save(run / TOKENIZER)
     cache.write(run / RUN_CONFIG, config_yaml(composition.config))
     return composition
 

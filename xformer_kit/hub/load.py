@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
 from xformer_kit.hub.family import family_of
@@ -21,6 +22,12 @@ DTYPES = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
     "F64": torch.float64,
+}
+
+
+DRAWS = {
+    *(torch.Tensor.uniform_, torch.Tensor.normal_),
+    *(init.kaiming_uniform_, init.uniform_, init.normal_),
 }
 
 
@@ -53,8 +60,8 @@ class WithoutDraws(TorchFunctionMode):
     """Leaves tensors as they are where modules of torch.nn draw their first values."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        if function in (torch.Tensor.uniform_, torch.Tensor.normal_):
-            return args[0]
+        if function in DRAWS:
+            return args[0] if args else (kwargs or {})["tensor"]
         return function(*args, **(kwargs or {}))
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.files import WeightFiles
+from xformer_kit.hub.layouts import SAME
 from xformer_kit.hub.weights import Match, matches
 from xformer_kit.model.model import Model
 from xformer_kit.plan import ModelPlan
@@ -43,8 +44,10 @@ def table_of(family: Family, model: Model, plan: ModelPlan) -> Table:
 
 
 def load_weights(files: WeightFiles, family: Family, model: Model, plan: ModelPlan) -> None:
-    """Copies the weights of a directory into a model. Raises ConfigError for a tensor that is
-    missing, has no partner, or has another shape, and then copies nothing.
+    """Sets the weights of a model to those of a directory. Raises ConfigError for a tensor that is
+    missing, has no partner, or has another shape, and then sets none.
+
+    A tensor that ours has as it is shares the memory of its file, which is read when it is used.
     """
     table, prefix = table_of(family, model, plan), family.prefix
     name_in_file = {
@@ -53,19 +56,27 @@ def load_weights(files: WeightFiles, family: Family, model: Model, plan: ModelPl
     }
     if faults := list(_faults(files, family, table, name_in_file)):
         raise config_error(files.folder, "; ".join(faults), fix="Bring the files of one model.")
-    groups = ([name_in_file[name] for name in match.theirs] for match in table.matches)
     own = model.state_dict()
-    with torch.no_grad():
-        for match, tensors in zip(table.matches, files.read(groups), strict=True):
-            _copy(match, tensors, table, own)
+    shared = {id(m) for m in table.matches if m.layout is SAME and _fits(m, table, own)}
+    # Those that are copied last: their part of a file is given back, that of the others is not.
+    ordered = sorted(table.matches, key=lambda match: id(match) not in shared)
+    groups = ([name_in_file[name] for name in match.theirs] for match in ordered)
+    state: dict[str, Tensor] = {}
+    for match, tensors in zip(ordered, files.read(groups), strict=True):
+        rows = [table.shapes[name][0] for name in match.ours]
+        values = match.layout.read(tensors, rows, match.heads)
+        for name, value in zip(match.ours, values, strict=True):
+            if id(match) in shared and value.dtype == own[name].dtype:
+                state[name] = value
+            else:
+                state[name] = torch.zeros_like(own[name])
+                state[name][: len(value)] = value
+    model.load_state_dict(state, strict=False, assign=True)
 
 
-def _copy(match: Match, tensors: list[Tensor], table: Table, own: Mapping[str, Tensor]) -> None:
-    rows = [table.shapes[name][0] for name in match.ours]
-    for name, value in zip(match.ours, match.layout.read(tensors, rows, match.heads), strict=True):
-        target = own[name]
-        target[: len(value)].copy_(value)
-        target[len(value) :].zero_()
+def _fits(match: Match, table: Table, own: Mapping[str, Tensor]) -> bool:
+    """Whether our tensors have no rows that pad the vocabulary."""
+    return all(own[name].shape == table.shapes[name] for name in match.ours)
 
 
 def written(table: Table, model: Model) -> Iterator[tuple[str, Tensor]]:
