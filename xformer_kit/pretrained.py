@@ -148,6 +148,8 @@ def save_published(
     place.mkdir(parents=True, exist_ok=True)
     table = table_of(family, model, model_plan(config))
     tensors = {name: tensor.detach().contiguous() for name, tensor in written(table, model)}
+    dtype = model.embed.weight.dtype
+    tensors |= {name: tensor.to(dtype) for name, tensor in family.computed(keys).items()}
     save_file(tensors, place / WEIGHTS, {"format": "pt"})
     (place / CONFIG).write_text(json.dumps(keys, indent=2) + "\n", encoding="utf-8")
     return family

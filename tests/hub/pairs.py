@@ -59,6 +59,8 @@ def randomise(model: nn.Module) -> nn.Module:
     torch.manual_seed(11)
     with torch.no_grad():
         for parameter in model.parameters():
+            if not parameter.requires_grad:  # a table of sinusoids
+                continue
             scale = 0.3 if parameter.ndim < 2 else parameter.shape[-1] ** -0.5
             parameter.mul_(1.0 if parameter.ndim < 2 else 0.0).add_(
                 torch.randn(parameter.shape), alpha=scale
@@ -87,11 +89,14 @@ def make_pair(case: Case, folder: Path) -> Pair:
 def their_logits(theirs: nn.Module, real: Tensor | None = None, ids: Tensor = IDS) -> Tensor:
     """Logits of their model for a batch; `real` marks its padding, for two stacks the source's."""
     mask = None if real is None else real.long()
+    counts_ids = any(hasattr(m, "create_position_ids_from_input_ids") for m in theirs.modules())
     with KeepFloat64():
         if theirs.config.is_encoder_decoder:
             return theirs(SOURCES, attention_mask=mask, decoder_input_ids=ids).logits
         more = {}
-        if mask is not None and "position_ids" in inspect.signature(theirs.forward).parameters:
+        if real is not None and counts_ids:
+            ids = ids.masked_fill(~real, theirs.config.pad_token_id)
+        elif mask is not None and "position_ids" in inspect.signature(theirs.forward).parameters:
             more = {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}  # as `generate` does
         return theirs(ids, attention_mask=mask, **more).logits
 
@@ -126,16 +131,15 @@ def our_gradients(ours: Model, table: Table) -> dict[str, Tensor]:
     """Gradients of our parameters by the names of their files."""
     ours.zero_grad()
     loss_of(our_logits(ours)).backward()
-    values = {name: parameter.detach().clone() for name, parameter in ours.named_parameters()}
+    tensors = ours.state_dict(keep_vars=True)
+    values = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     with torch.no_grad():
-        for parameter in ours.parameters():
-            parameter.copy_(
-                torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            )
+        for tensor in tensors.values():
+            tensor.copy_(torch.zeros_like(tensor) if tensor.grad is None else tensor.grad)
     found = {name: tensor.detach().clone() for name, tensor in written(table, ours)}
     with torch.no_grad():
-        for name, parameter in ours.named_parameters():
-            parameter.copy_(values[name])
+        for name, tensor in tensors.items():
+            tensor.copy_(values[name])
     ours.zero_grad()
     return found
 

@@ -1,6 +1,6 @@
 """Weights of a published model into ours, and ours into files of theirs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from fnmatch import fnmatch
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ def table_of(family: Family, model: Model, plan: ModelPlan) -> Table:
     infos, shapes = parameter_table(model), {}
     for name, tensor in model.state_dict().items():
         axes = infos[name].axes if name in infos else None
+        axes = ("vocab",) if name == "head.bias" else axes  # a fixed one is no parameter
         rows = {"vocab": model.vocab_size, "source_vocab": model.source_vocab_size}
         first = rows.get((axes or ("",))[0], tensor.shape[0] if tensor.ndim else 0)
         shapes[name] = (first, *tensor.shape[1:]) if tensor.ndim else ()
@@ -46,11 +47,8 @@ def load_weights(files: WeightFiles, family: Family, model: Model, plan: ModelPl
     """Copies the weights of a directory into a model. Raises ConfigError for a tensor that is
     missing, has no partner, or has another shape, and then copies nothing.
     """
-    table, prefix = table_of(family, model, plan), family.prefix
-    name_in_file = {
-        name: name if name in files.shapes else name.removeprefix(prefix)
-        for name in expected_shapes(table)
-    }
+    table = table_of(family, model, plan)
+    name_in_file = {name: _found(name, family, files.shapes) for name in expected_shapes(table)}
     if faults := list(_faults(files, family, table, name_in_file)):
         raise config_error(files.folder, "; ".join(faults), fix="Bring the files of one model.")
     groups = ([name_in_file[name] for name in match.theirs] for match in table.matches)
@@ -58,6 +56,15 @@ def load_weights(files: WeightFiles, family: Family, model: Model, plan: ModelPl
     with torch.no_grad():
         for match, tensors in zip(table.matches, files.read(groups), strict=True):
             _copy(match, tensors, table, own)
+
+
+def _found(name: str, family: Family, names: Container[str]) -> str:
+    """The name of a tensor in a file, which may be old or lack the prefix."""
+    old = name
+    for part, before in family.renamed:
+        old = old.replace(part, before)
+    own = name if name in names or old == name else old
+    return own if own in names else own.removeprefix(family.prefix)
 
 
 def _copy(match: Match, tensors: list[Tensor], table: Table, own: Mapping[str, Tensor]) -> None:

@@ -271,7 +271,12 @@ class Model(TypedDict, total=False):  # settings
     embed_norm: bool
     token_types: int
     head_transform: bool
-    head_bias: bool
+    head_activation: Literal['relu', 'relu2', 'gelu', 'gelu_tanh', 'gelu_quick', 'silu', 'tanh',
+        'sigmoid', 'mish', 'identity', 'star_relu', 'smelu', 'solu', 'elu', 'selu', 'celu', 'relu6',
+        'leaky_relu', 'softplus', 'softsign', 'softshrink', 'hardshrink', 'tanhshrink', 'hardtanh',
+        'hardsigmoid', 'hardswish', 'logsigmoid']
+    head_transform_bias: bool
+    head_bias: Literal['fixed'] | bool
     logit_scale: Literal['learned'] | float
     logit_softcap: float | None
     max_len: int | None

@@ -60,7 +60,7 @@ def task_of_model(session: HydraSession, overrides: Sequence[Override]) -> list[
     the overrides choose no task and the default cannot; without its `task_defaults`, so that sizes
     are those of the model.
     """
-    of_model = [o for o in overrides if o.key_or_group.partition(".")[0] == "model"]
+    of_model = [o for o in overrides if o.key_or_group.partition(".")[0] in ("model", "preset")]
     keys = {o.key_or_group for o in overrides}
     if not of_model or not keys.isdisjoint({"task", "experiment", TASK_DEFAULTS}):
         return []
