@@ -39,17 +39,18 @@ class Composition(NamedTuple):
     words: list[str]  # overrides that compose it
     config: dict[str, Any]
     vocab_size: int
+    source_vocab_size: int | None
 
 
 def composition_of(config_json: dict[str, Any]) -> Composition:
     """Returns the composition of a config.json. Raises ConfigError with all its faults."""
-    family, overrides, vocab_size = identify(config_json)
+    family, overrides, *sizes = identify(config_json)
     choices = [path for path in overrides if "." not in path]
     paths = [*choices, *(path for path in overrides if "." in path)]
     words = [f"preset={family.preset}", *(f"{p}={override_text(overrides[p])}" for p in paths)]
     if (longest := overrides.get("model.max_len")) is not None and longest < SEQ_LEN:
         words.append(f"data.seq_len={longest}")
-    return Composition(family, words, compose(words, data=False), vocab_size)
+    return Composition(family, words, compose(words, data=False), *sizes)
 
 
 def load_published(folder: str | Path) -> Model:
@@ -72,8 +73,8 @@ def empty_model(composition: Composition, dtype: torch.dtype) -> Model:
     torch.set_default_dtype(dtype)
     try:
         with WithoutDraws():
-            sizes = composition.vocab_size, None, False
-            return build_model(composition.config, *sizes)
+            sizes = composition.vocab_size, composition.source_vocab_size
+            return build_model(composition.config, *sizes, initial_weights=False)
     finally:
         torch.set_default_dtype(before)
 
@@ -104,14 +105,18 @@ class UnpublishedError(Exception):
 
 
 def published_form(
-    config: Mapping[str, Any], vocab_size: int, families: Iterable[str] | None = None
+    config: Mapping[str, Any],
+    vocab_size: int,
+    families: Iterable[str] | None = None,
+    source_vocab_size: int | None = None,
 ) -> tuple[Family, dict[str, Any]]:
     """Returns the family of a composition and its config.json, which is read back and compared.
 
     families: model_types that are tried, the first that fits is taken; None: all, those of the
-    config's name first. Raises UnpublishedError if none fits.
+    config's name first. source_vocab_size: of the source's tokens, if it differs. Raises
+    UnpublishedError if none fits.
     """
-    model = _meta_model(config, vocab_size)
+    model = _meta_model(config, vocab_size, source_vocab_size)
     values, wanted = values_of(config, model), architecture(config, model)
     differences = {}
     for model_type in _tried(config) if families is None else families:
@@ -119,7 +124,8 @@ def published_form(
         try:
             keys = written_keys(family, model_type, values)
             back = composition_of(keys)
-            got = architecture(back.config, _meta_model(back.config, back.vocab_size))
+            read = _meta_model(back.config, back.vocab_size, back.source_vocab_size)
+            got = architecture(back.config, read)
         except (ConfigError, KeyError, TypeError, AttributeError, ValueError):
             continue  # it has no value of theirs
         found = [
@@ -143,7 +149,8 @@ def save_published(
 
     config: of the model. families: as in `published_form`, which raises UnpublishedError.
     """
-    family, keys = published_form(config, model.vocab_size, families)
+    sizes = model.vocab_size, families, model.source_vocab_size
+    family, keys = published_form(config, *sizes)
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     table = table_of(family, model, model_plan(config))
@@ -169,6 +176,6 @@ def _tried(config: Mapping[str, Any]) -> list[str]:
     return sorted(known, key=lambda name: not str(config.get("name", "")).startswith(name))
 
 
-def _meta_model(config: Mapping[str, Any], vocab_size: int) -> Model:
+def _meta_model(config: Mapping[str, Any], vocab_size: int, source: int | None) -> Model:
     with torch.device("meta"):
-        return build_model(config, vocab_size)
+        return build_model(config, vocab_size, source)

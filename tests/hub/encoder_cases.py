@@ -3,6 +3,36 @@
 from tests.hub.case import COMMON, DIM, HEADS, LAYERS, POSITIONS, VOCAB, WIDTH, Case
 
 BERT = {**COMMON, "pad_token_id": 0, "type_vocab_size": 3, "layer_norm_eps": 1e-3}
+BART = {
+    "vocab_size": VOCAB,
+    "d_model": DIM,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 6,
+    "encoder_ffn_dim": 44,
+    "decoder_ffn_dim": WIDTH,
+    "max_position_embeddings": POSITIONS,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": None,
+}
+T5 = {
+    "vocab_size": VOCAB,
+    "d_model": DIM,
+    "d_kv": 10,
+    "d_ff": WIDTH,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 6,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 9,
+    "layer_norm_epsilon": 1e-3,
+    "decoder_start_token_id": 0,
+}
+SCALED = {**BART, "scale_embedding": True, "activation_function": "relu"}
 
 CASES: dict[str, Case] = {
     "bert": Case("BertForMaskedLM", BERT),
@@ -40,4 +70,27 @@ CASES: dict[str, Case] = {
         | {"layer_types": ["full_attention", "full_attention", "sliding_attention"]}
         | {"cls_token_id": 1, "sep_token_id": 2},
     ),
+    "t5": Case("T5ForConditionalGeneration", T5),
+    "t5 v1.1": Case(
+        "T5ForConditionalGeneration",
+        {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    ),
+    "t5 with gated silu": Case(
+        "T5ForConditionalGeneration",
+        {**T5, "feed_forward_proj": "gated-silu", "num_decoder_layers": None},
+    ),
+    "mt5": Case("MT5ForConditionalGeneration", T5),
+    "umt5": Case("UMT5ForConditionalGeneration", T5),
+    "bart": Case("BartForConditionalGeneration", BART),
+    "mbart": Case("MBartForConditionalGeneration", SCALED),
+    "pegasus": Case("PegasusForConditionalGeneration", SCALED),
+    "marian": Case(
+        "MarianMTModel", {**BART, "scale_embedding": True, "activation_function": "swish"}
+    ),
+    "marian with two vocabularies": Case(
+        "MarianMTModel",
+        {**BART, "vocab_size": 41, "decoder_vocab_size": VOCAB}
+        | {"share_encoder_decoder_embeddings": False},
+    ),
+    "m2m_100": Case("M2M100ForConditionalGeneration", {**BART, "pad_token_id": 1}),
 }

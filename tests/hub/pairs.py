@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tests.hub.case import VOCAB, Case
-from tests.hub.float64 import KeepFloat64, double
+from tests.hub.float64 import KeepFloat64, double, has_waves
 from xformer_kit.hub.transfer import Table, table_of, written
 from xformer_kit.model.model import Model
 from xformer_kit.plan import model_plan
@@ -58,8 +58,9 @@ def randomise(model: nn.Module) -> nn.Module:
     """
     torch.manual_seed(11)
     with torch.no_grad():
+        tables = {id(m.weight) for m in model.modules() if hasattr(m, "weight") and has_waves(m)}
         for parameter in model.parameters():
-            if not parameter.requires_grad:  # a table of sinusoids
+            if id(parameter) in tables:
                 continue
             scale = 0.3 if parameter.ndim < 2 else parameter.shape[-1] ** -0.5
             parameter.mul_(1.0 if parameter.ndim < 2 else 0.0).add_(
@@ -92,7 +93,11 @@ def their_logits(theirs: nn.Module, real: Tensor | None = None, ids: Tensor = ID
     counts_ids = any(hasattr(m, "create_position_ids_from_input_ids") for m in theirs.modules())
     with KeepFloat64():
         if theirs.config.is_encoder_decoder:
-            return theirs(SOURCES, attention_mask=mask, decoder_input_ids=ids).logits
+            source = SOURCES
+            if real is not None and counts_ids:
+                source = SOURCES.masked_fill(~real, theirs.config.pad_token_id)
+            more = {"decoder_input_ids": ids, "use_cache": False}
+            return theirs(source, attention_mask=mask, **more).logits
         more = {}
         if real is not None and counts_ids:
             ids = ids.masked_fill(~real, theirs.config.pad_token_id)

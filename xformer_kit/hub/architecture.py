@@ -39,6 +39,7 @@ def values_of(config: Node, model: Model) -> dict[str, Any]:
     found = dict(_flat({key: config[key] for key in (*KINDS, "model", "extra")}, ""))
     found |= {
         "model.vocab_size": model.vocab_size,
+        "model.source_vocab_size": model.source_vocab_size,
         "model.max_len": plan.output.max_len,
         "model.embed_dim": plan.output.embed_dim,
     }

@@ -34,7 +34,8 @@ class Family:
     these names; the first is written. keys, weights: the two tables. prefix: of the names of the
     body's tensors, which some files lack. unused: patterns of tensors that follow from the config.
     tied: (a tensor, one that it equals), which a file may repeat. renamed: (part of a name, what it
-    was in old files). computed: returns tensors of its files that follow from a config.json.
+    was in old files). zero: patterns of tensors that a file may lack, and that are then 0.
+    computed: returns tensors of its files that follow from a config.json.
     """
 
     preset: str
@@ -45,6 +46,7 @@ class Family:
     unused: tuple[str, ...] = ("*.rotary_emb.inv_freq",)
     tied: tuple[tuple[str, str], ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
+    zero: tuple[str, ...] = ()
     computed: Callable[[Mapping[str, Any]], dict[str, Tensor]] = lambda config: {}
 
 

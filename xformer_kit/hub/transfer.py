@@ -51,11 +51,19 @@ def load_weights(files: WeightFiles, family: Family, model: Model, plan: ModelPl
     name_in_file = {name: _found(name, family, files.shapes) for name in expected_shapes(table)}
     if faults := list(_faults(files, family, table, name_in_file)):
         raise config_error(files.folder, "; ".join(faults), fix="Bring the files of one model.")
-    groups = ([name_in_file[name] for name in match.theirs] for match in table.matches)
     own = model.state_dict()
+    there = [
+        match
+        for match in table.matches
+        if all(name_in_file[name] in files.shapes for name in match.theirs)
+    ]
+    groups = ([name_in_file[name] for name in match.theirs] for match in there)
     with torch.no_grad():
-        for match, tensors in zip(table.matches, files.read(groups), strict=True):
+        for match, tensors in zip(there, files.read(groups), strict=True):
             _copy(match, tensors, table, own)
+        for match in table.matches:
+            for name in match.ours if match not in there else ():
+                own[name].zero_()
 
 
 def _found(name: str, family: Family, names: Container[str]) -> str:
@@ -100,7 +108,12 @@ def _faults(
     partner, or have another shape.
     """
     expected = expected_shapes(table)
-    missing = [name for name in expected if name_in_file[name] not in files.shapes]
+    missing = [
+        name
+        for name in expected
+        if name_in_file[name] not in files.shapes
+        and not any(fnmatch(name, pattern) for pattern in family.zero)
+    ]
     if missing:
         yield f"lacks {_listed(missing)}"
     repeated = dict(family.tied)

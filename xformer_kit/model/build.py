@@ -94,7 +94,8 @@ def _head(plan: ModelPlan, vocab_size: int, rows: int, embed: nn.Embedding) -> H
         transform = Transform(dim, read, norm, activation, bias)
     elif read != dim:
         transform = nn.Linear(dim, read, bias=False)
-    scaling = LogitScaling(options["logit_scale"], options["logit_softcap"])
+    scale = dim**-0.5 if options["logit_scale"] == "per_root_dim" else options["logit_scale"]
+    scaling = LogitScaling(scale, options["logit_softcap"])
     arguments = vocab_size, options["head_bias"], transform, scaling
     if tied:
         return TiedHead(embed, *arguments)

@@ -277,7 +277,7 @@ class Model(TypedDict, total=False):  # settings
         'hardsigmoid', 'hardswish', 'logsigmoid']
     head_transform_bias: bool
     head_bias: Literal['fixed'] | bool
-    logit_scale: Literal['learned'] | float
+    logit_scale: Literal['learned', 'per_root_dim'] | float
     logit_softcap: float | None
     max_len: int | None
     final_norm: bool | None

@@ -89,8 +89,8 @@ class ModelSettings:
     # whether every logit has a bias; fixed: one that is not trained, 0 if no file has it (BART)
     head_bias: bool | Literal["fixed"] = False
     # factor of the logits (Cohere; Granite divides: 1 / its logits_scaling), or one that each token
-    # learns (nGPT)
-    logit_scale: float | Literal["learned"] = 1.0
+    # learns (nGPT); per_root_dim is dim^-0.5 (T5)
+    logit_scale: float | Literal["learned", "per_root_dim"] = 1.0
     # c: logits become c tanh(logits / c) (Gemma 2, arXiv:2408.00118, section 2)
     logit_softcap: float | None = None
     max_len: int | None = None  # tokens; null is data.seq_len
@@ -124,7 +124,7 @@ class ModelSettings:
         yield from at_least(options, token_types=0, unique_layers=1, embed_dim=1)
         yield from in_range(options, dropout=(0, 1))
         yield from above(options, "Try 1.0.", residual_multiplier=0)
-        if options.logit_scale != "learned":
+        if not isinstance(options.logit_scale, str):
             yield from above(options, "Try 1.0 or learned.", logit_scale=0)
         yield from above(options, "null caps nothing.", logit_softcap=0)
         if options.embed_scale != "sqrt_dim":
