@@ -2,7 +2,8 @@
 
 from tests.hub.case import COMMON, DIM, HEADS, LAYERS, POSITIONS, VOCAB, WIDTH, Case
 
-BERT = {**COMMON, "pad_token_id": 0, "type_vocab_size": 3, "layer_norm_eps": 1e-3}
+ENCODER = {**COMMON, "pad_token_id": 0, "layer_norm_eps": 1e-3}
+BERT = {**ENCODER, "type_vocab_size": 3}
 BART = {
     "vocab_size": VOCAB,
     "d_model": DIM,
@@ -31,6 +32,30 @@ T5 = {
     "relative_attention_max_distance": 9,
     "layer_norm_epsilon": 1e-3,
     "decoder_start_token_id": 0,
+}
+DEBERTA = {
+    **COMMON,
+    "num_attention_heads": 4,
+    "pad_token_id": 0,
+    "relative_attention": True,
+    "position_biased_input": False,
+    "share_att_key": True,
+    "pos_att_type": ["c2p", "p2c"],
+}
+GEMMA = {
+    "vocab_size": VOCAB,
+    "hidden_size": DIM,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 3,
+    "head_dim": 10,
+    "intermediate_size": WIDTH,
+    "max_position_embeddings": POSITIONS,
+    "sliding_window": 4,
+    "query_pre_attn_scalar": 14,
+    "attn_logit_softcapping": 5.0,
+    "final_logit_softcapping": 3.0,
+    "rms_norm_eps": 1e-3,
 }
 SCALED = {**BART, "scale_embedding": True, "activation_function": "relu"}
 
@@ -91,6 +116,47 @@ CASES: dict[str, Case] = {
         "MarianMTModel",
         {**BART, "vocab_size": 41, "decoder_vocab_size": VOCAB}
         | {"share_encoder_decoder_embeddings": False},
+    ),
+    "mpnet": Case(
+        "MPNetForMaskedLM", {**ENCODER, "hidden_act": "relu", "pad_token_id": 1}, sdpa=False
+    ),
+    "deberta": Case(
+        "DebertaV2ForMaskedLM",
+        {
+            **DEBERTA,
+            "position_buckets": 6,
+            "max_relative_positions": 9,
+            "norm_rel_ebd": "layer_norm",
+        },
+        sdpa=False,
+    ),
+    "deberta without buckets": Case(
+        "DebertaV2ForMaskedLM",
+        {**DEBERTA, "num_attention_heads": 6, "max_relative_positions": 7, "hidden_act": "relu"}
+        | {"pos_att_type": ["p2c"], "type_vocab_size": 2, "layer_norm_eps": 1e-3},
+        sdpa=False,
+    ),
+    "t5gemma": Case(
+        "T5GemmaForConditionalGeneration",
+        {
+            "vocab_size": VOCAB,
+            "encoder": {**GEMMA, "num_hidden_layers": 2, "num_attention_heads": 4}
+            | {"num_key_value_heads": 2, "intermediate_size": 44, "sliding_window": 3},
+            "decoder": GEMMA,
+        },
+        sdpa=False,
+    ),
+    "fsmt": Case(
+        "FSMTForConditionalGeneration",
+        {key: value for key, value in BART.items() if key != "vocab_size"}
+        | {"src_vocab_size": 41, "tgt_vocab_size": VOCAB, "pad_token_id": 1},
+        sdpa=False,
+    ),
+    "fsmt of one matrix": Case(
+        "FSMTForConditionalGeneration",
+        {key: value for key, value in BART.items() if key != "vocab_size"}
+        | {"src_vocab_size": VOCAB, "tgt_vocab_size": VOCAB, "tie_word_embeddings": True},
+        sdpa=False,
     ),
     "m2m_100": Case("M2M100ForConditionalGeneration", {**BART, "pad_token_id": 1}),
 }

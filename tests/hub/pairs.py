@@ -39,6 +39,10 @@ LEFT = RIGHT.flip(-1)
 SOURCE_REAL = torch.arange(SOURCE) < torch.tensor([5, SOURCE, 8])[:, None]
 
 
+# Methods of modules whose positions are the numbers of ids that are no padding.
+COUNT_IDS = ("create_position_ids_from_inputs_embeds", "make_positions")
+
+
 class Pair(NamedTuple):
     """Both models in float64; theirs without casts to fp32."""
 
@@ -90,7 +94,7 @@ def make_pair(case: Case, folder: Path) -> Pair:
 def their_logits(theirs: nn.Module, real: Tensor | None = None, ids: Tensor = IDS) -> Tensor:
     """Logits of their model for a batch; `real` marks its padding, for two stacks the source's."""
     mask = None if real is None else real.long()
-    counts_ids = any(hasattr(m, "create_position_ids_from_input_ids") for m in theirs.modules())
+    counts_ids = any(hasattr(m, name) for m in theirs.modules() for name in COUNT_IDS)
     with KeepFloat64():
         if theirs.config.is_encoder_decoder:
             source = SOURCES
