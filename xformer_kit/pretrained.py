@@ -15,7 +15,7 @@ from xformer_kit.hub.architecture import architecture, values_of
 from xformer_kit.hub.family import Family, model_types, of_type
 from xformer_kit.hub.files import CONFIG, WEIGHTS, WeightFiles, read_config_json
 from xformer_kit.hub.identify import identify
-from xformer_kit.hub.transfer import load_weights, table_of, written
+from xformer_kit.hub.transfer import has_own_head, load_weights, table_of, written
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.plan import model_plan
@@ -58,8 +58,11 @@ def load_published(folder: str | Path) -> Model:
     files.
     """
     place = Path(folder)
-    composition = composition_of(read_config_json(place))
+    config_json = read_config_json(place)
+    composition = composition_of(config_json)
     files = WeightFiles(place)
+    if has_own_head(files, composition.family):
+        composition = composition_of(config_json | {"tie_word_embeddings": False})
     model = empty_model(composition, _dtype(files))
     load_weights(files, composition.family, model, model_plan(composition.config))
     return model.eval()

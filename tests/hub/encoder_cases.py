@@ -63,6 +63,8 @@ CASES: dict[str, Case] = {
     "bert": Case("BertForMaskedLM", BERT),
     "bert with relu": Case("BertForMaskedLM", {**BERT, "hidden_act": "relu"}),
     "roberta": Case("RobertaForMaskedLM", {**BERT, "pad_token_id": 1}),
+    "xlm-roberta": Case("XLMRobertaForMaskedLM", {**BERT, "pad_token_id": 1}),
+    "camembert": Case("CamembertForMaskedLM", {**BERT, "pad_token_id": 1}),
     "distilbert": Case(
         "DistilBertForMaskedLM",
         {

@@ -132,6 +132,18 @@ def _faults(
             return
 
 
+def has_own_head(files: WeightFiles, family: Family) -> bool:
+    """Whether the files have a head that differs from the embedding: transformers then does not tie
+    them, whatever config.json says.
+    """
+    heads = {weight.theirs for weight in family.weights if weight.ours == "head.weight"}
+    return any(
+        name in files.shapes and other in files.shapes and not _repeats(files, name, other)
+        for name, other in family.tied
+        if name in heads
+    )
+
+
 def _repeats(files: WeightFiles, name: str, other: str | None) -> bool:
     """Whether a tensor of a file equals another one, as a tied head the embedding."""
     if other not in files.shapes:

@@ -4,13 +4,16 @@ padding token.
 
 from xformer_kit.hub.families.bert import BERT_KEYS, UNUSED, blocks, embeddings, head
 from xformer_kit.hub.family import Family
-from xformer_kit.hub.keys import Functions, Values, found
+from xformer_kit.hub.keys import Functions, Values, found, refuse
 
 
 def read_length(config: Values) -> dict:
     """The first row of the table of positions that is used, and the number of those rows."""
     rows = found(config, ("max_position_embeddings",), 512)
-    offset = found(config, ("pad_token_id",), 1) + 1
+    padding = found(config, ("pad_token_id",), 1)
+    if padding is None:
+        raise refuse("pad_token_id", None, "must be a number, as positions begin after it")
+    offset = padding + 1
     return {"position.offset": offset, "model.max_len": rows - offset}
 
 

@@ -22,7 +22,11 @@ TABLES = tuple(
 FAMILY = Family(
     preset="umt5",
     architectures=("UMT5ForConditionalGeneration",),
-    keys=(*t5_keys("gated-gelu"), tied(True), unread("scale_decoder_outputs")),
+    keys=(
+        *t5_keys("gated-gelu"),
+        tied(True),
+        unread("scale_decoder_outputs", "scalable_attention"),
+    ),
     weights=(*EMBEDDING_AND_HEAD, *TABLES, *t5_blocks()),
     prefix="",
     unused=UNUSED,
