@@ -28,6 +28,14 @@ def test_logits_are_scaled_and_bounded(scale, tied):
     assert ours.abs().max() < 2
 
 
+def test_logits_are_divided_by_the_root_of_dim():
+    case, plain = (
+        Composition(tiny_config(logit_scale=scale), "") for scale in ("per_root_dim", 1.0)
+    )
+    raw = plain.logits(plain.model(), plain.ids)
+    assert_close(case.logits(case.model(), case.ids), raw / DIM**0.5)
+
+
 def test_each_token_learns_the_scale_of_its_logit():
     case, plain = (
         Composition(tiny_config(logit_scale="learned", head_bias=True), ""),
