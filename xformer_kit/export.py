@@ -23,15 +23,19 @@ MAX_LISTED = 4  # differences in a message
 
 
 def published_form(
-    config: Mapping[str, Any], vocab_size: int, families: Iterable[str] | None = None
+    config: Mapping[str, Any],
+    vocab_size: int,
+    families: Iterable[str] | None = None,
+    source_vocab_size: int | None = None,
 ) -> tuple[Family, dict[str, Any]]:
     """Returns the family of a composition and its config.json, which is read back and compared.
 
     families: model_types that are tried, the first that fits is taken; None: all, those of the
-    config's name first. Raises ConfigError, with what the nearest family has otherwise, if none
+    config's name first. source_vocab_size: of the source's tokens, if it differs. Raises
+    ConfigError, with what the nearest family has otherwise, if none
     fits.
     """
-    model = _meta_model(config, vocab_size)
+    model = _meta_model(config, vocab_size, source_vocab_size)
     values, wanted = values_of(config, model), architecture(config, model)
     differences = dict[str, Differences]()
     for model_type in _tried(config) if families is None else families:
@@ -39,7 +43,7 @@ def published_form(
         try:
             keys = written_keys(family, model_type, values)
             back = composition_of(keys)
-            got = architecture(back.config, _meta_model(back.config, back.vocab_size))
+            got = architecture(back.config, _meta_model(*back[2:]))
         except (ConfigError, KeyError, TypeError, AttributeError, ValueError):
             continue  # it has no value of theirs
         found = [
@@ -64,13 +68,16 @@ def save_published(
 
     config: of the model. families: as in `published_form`, which raises ConfigError.
     """
-    family, keys = published_form(config, model.vocab_size, families)
+    sizes = model.vocab_size, families, model.source_vocab_size
+    family, keys = published_form(config, *sizes)
     table = table_of(family, model, model_plan(config))
     tensors = {name: tensor.detach().contiguous() for name, tensor in written(table, model)}
+    dtype = model.embed.weight.dtype
+    tensors |= {name: tensor.to(dtype) for name, tensor in family.computed(keys).items()}
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     save_file(tensors, place / WEIGHTS, {"format": "pt"})
-    keys["dtype"] = str(model.embed.weight.dtype).removeprefix("torch.")
+    keys["dtype"] = str(dtype).removeprefix("torch.")
     write_json(place / CONFIG, keys)
     write_json(place / "generation_config.json", {"do_sample": False})
     tokenizer: Any = getattr(model, "tokenizer", None)
@@ -112,6 +119,6 @@ def _tried(config: Mapping[str, Any]) -> list[str]:
     return sorted(known, key=lambda name: not str(config.get("name", "")).startswith(name))
 
 
-def _meta_model(config: Mapping[str, Any], vocab_size: int) -> Model:
+def _meta_model(config: Mapping[str, Any], vocab_size: int, source: int | None) -> Model:
     with torch.device("meta"):
-        return build_model(config, vocab_size)
+        return build_model(config, vocab_size, source)

@@ -16,9 +16,10 @@ from xformer_kit.data import cache
 from xformer_kit.data.tokenizer import Pretrained
 from xformer_kit.hub.download import published_directory
 from xformer_kit.hub.family import Family
-from xformer_kit.hub.files import CONFIG, read_config_json
+from xformer_kit.hub.files import CONFIG
 from xformer_kit.hub.identify import identify
 from xformer_kit.hub.load import load_model
+from xformer_kit.hub.transfer import config_of
 from xformer_kit.model.model import Model
 from xformer_kit.registry import config_error
 from xformer_kit.text.command_lines import override_text
@@ -35,13 +36,14 @@ class Composition(NamedTuple):
     words: list[str]  # overrides that compose it
     config: dict[str, Any]
     vocab_size: int
+    source_vocab_size: int | None
 
 
 def composition_of(config_json: dict[str, Any], more: Iterable[str] = ()) -> Composition:
     """Returns the composition of a config.json. more: further overrides. Raises ConfigError with
     all its faults.
     """
-    family, overrides, vocab_size = identify(config_json)
+    family, overrides, vocab_size, source_size = identify(config_json)
     choices = [path for path in overrides if "." not in path]
     paths = [*choices, *(path for path in overrides if "." in path)]
     words = [f"preset={family.preset}", *(f"{p}={override_text(overrides[p])}" for p in paths)]
@@ -49,12 +51,11 @@ def composition_of(config_json: dict[str, Any], more: Iterable[str] = ()) -> Com
         words.append(f"data.seq_len={longest}")
     size = f"model.vocab_size={vocab_size}"
     if more := list(more):
-        return Composition(
-            family, [*words, size], compose([*words, size, *more], data=False), vocab_size
-        )
+        config = compose([*words, size, *more], data=False)
+        return Composition(family, [*words, size], config, vocab_size, source_size)
     config = compose(words, data=False)  # whose tokenizer is not that of the model
     config["model"]["vocab_size"] = vocab_size
-    return Composition(family, [*words, size], config, vocab_size)
+    return Composition(family, [*words, size], config, vocab_size, source_size)
 
 
 def load_published(folder: str | Path) -> Model:
@@ -62,8 +63,8 @@ def load_published(folder: str | Path) -> Model:
     files.
     """
     place = Path(folder)
-    composition = composition_of(read_config_json(place))
-    return load_model(place, composition.config, composition.vocab_size)
+    composition = composition_of(config_of(place))
+    return load_model(place, *composition[2:])
 
 
 def run_directory(name: str | Path) -> Path:
@@ -93,7 +94,7 @@ def import_run(name: str | Path, run: Path) -> Composition:
 
 def write_run(source: Path, run: Path) -> Composition:
     """Writes the config and the tokenizer of a published model into the directory of a run."""
-    composition = composition_of(read_config_json(source), tokenizer_words(source))
+    composition = composition_of(config_of(source), tokenizer_words(source))
     tokenizer = None
     if composition.config["tokenizer"]["name"] == "pretrained":
         tokenizer = Pretrained(path=str(source))
@@ -136,7 +137,7 @@ def published_config(name: str) -> Composition:
     """
     path = user_path(name)
     folder = path.parent if path.name == CONFIG else published_directory(name)
-    return composition_of(read_config_json(folder or path))
+    return composition_of(config_of(folder or path))
 
 
 def differing_words(composition: Composition) -> list[str]:

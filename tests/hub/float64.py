@@ -1,5 +1,7 @@
 """Models of transformers in float64: their casts to fp32, in norms and softmax, do nothing."""
 
+import math
+
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -21,14 +23,36 @@ class KeepFloat64(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
+def has_waves(module: nn.Module) -> bool:
+    """Whether a module is a table of sinusoids."""
+    return "Sinusoidal" in type(module).__name__
+
+
+def exact_waves(module: nn.Module) -> None:
+    """Gives a table of fairseq's sinusoids, whose angles transformers computes in fp32, the values
+    of its equation, rounded to fp32.
+    """
+    name = "weights" if hasattr(module, "weights") else "weight"
+    table = getattr(module, name)
+    half = module.embedding_dim // 2
+    rates = (torch.arange(half, dtype=DOUBLE) * (-math.log(10_000) / (half - 1))).exp()
+    angle = torch.arange(len(table), dtype=DOUBLE)[:, None] * rates
+    waves = torch.cat([angle.sin(), angle.cos()], -1)
+    waves[module.padding_idx] = 0
+    table.data.copy_(waves.float())
+
+
 def double(model: nn.Module) -> nn.Module:
     """Casts a model to float64, but not the rates of rotary positions, which are numbers in fp32 in
-    every precision. Gemma's factor on embeddings is in the precision of the model.
+    every precision. Gemma's factor on embeddings is in the precision of the model, and fairseq's
+    sinusoids are exact.
     """
     model = model.double()
     for module in model.modules():
         if hasattr(module, "scalar_embed_scale"):
             module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=DOUBLE)
+        if has_waves(module) and hasattr(module, "get_embedding"):
+            exact_waves(module)
         for name, buffer in module.named_buffers(recurse=False):
             if "inv_freq" in name:
                 setattr(module, name, buffer.float())

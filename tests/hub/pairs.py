@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tests.hub.case import VOCAB, Case
-from tests.hub.float64 import KeepFloat64, double
+from tests.hub.float64 import KeepFloat64, double, has_waves
 from xformer_kit.hub.transfer import Table, table_of, written
 from xformer_kit.model.model import Model
 from xformer_kit.plan import model_plan
@@ -39,6 +39,10 @@ LEFT = RIGHT.flip(-1)
 SOURCE_REAL = torch.arange(SOURCE) < torch.tensor([5, SOURCE, 8])[:, None]
 
 
+# Methods of modules whose positions are the numbers of ids that are no padding.
+COUNT_IDS = ("create_position_ids_from_inputs_embeds", "make_positions")
+
+
 class Pair(NamedTuple):
     """Both models in float64; theirs without casts to fp32."""
 
@@ -58,7 +62,10 @@ def randomise(model: nn.Module) -> nn.Module:
     """
     torch.manual_seed(11)
     with torch.no_grad():
+        tables = {id(m.weight) for m in model.modules() if hasattr(m, "weight") and has_waves(m)}
         for parameter in model.parameters():
+            if id(parameter) in tables:
+                continue
             scale = 0.3 if parameter.ndim < 2 else parameter.shape[-1] ** -0.5
             parameter.mul_(1.0 if parameter.ndim < 2 else 0.0).add_(
                 torch.randn(parameter.shape), alpha=scale
@@ -87,11 +94,18 @@ def make_pair(case: Case, folder: Path) -> Pair:
 def their_logits(theirs: nn.Module, real: Tensor | None = None, ids: Tensor = IDS) -> Tensor:
     """Logits of their model for a batch; `real` marks its padding, for two stacks the source's."""
     mask = None if real is None else real.long()
+    counts_ids = any(hasattr(m, name) for m in theirs.modules() for name in COUNT_IDS)
     with KeepFloat64():
         if theirs.config.is_encoder_decoder:
-            return theirs(SOURCES, attention_mask=mask, decoder_input_ids=ids).logits
+            source = SOURCES
+            if real is not None and counts_ids:
+                source = SOURCES.masked_fill(~real, theirs.config.pad_token_id)
+            more = {"decoder_input_ids": ids, "use_cache": False}
+            return theirs(source, attention_mask=mask, **more).logits
         more = {}
-        if mask is not None and "position_ids" in inspect.signature(theirs.forward).parameters:
+        if real is not None and counts_ids:
+            ids = ids.masked_fill(~real, theirs.config.pad_token_id)
+        elif mask is not None and "position_ids" in inspect.signature(theirs.forward).parameters:
             more = {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}  # as `generate` does
         return theirs(ids, attention_mask=mask, **more).logits
 
@@ -126,16 +140,15 @@ def our_gradients(ours: Model, table: Table) -> dict[str, Tensor]:
     """Gradients of our parameters by the names of their files."""
     ours.zero_grad()
     loss_of(our_logits(ours)).backward()
-    values = {name: parameter.detach().clone() for name, parameter in ours.named_parameters()}
+    tensors = ours.state_dict(keep_vars=True)
+    values = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     with torch.no_grad():
-        for parameter in ours.parameters():
-            parameter.copy_(
-                torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            )
+        for tensor in tensors.values():
+            tensor.copy_(torch.zeros_like(tensor) if tensor.grad is None else tensor.grad)
     found = {name: tensor.detach().clone() for name, tensor in written(table, ours)}
     with torch.no_grad():
-        for name, parameter in ours.named_parameters():
-            parameter.copy_(values[name])
+        for name, tensor in tensors.items():
+            tensor.copy_(values[name])
     ours.zero_grad()
     return found
 

@@ -28,6 +28,14 @@ def test_logits_are_scaled_and_bounded(scale, tied):
     assert ours.abs().max() < 2
 
 
+def test_logits_are_divided_by_the_root_of_dim():
+    case, plain = (
+        Composition(tiny_config(logit_scale=scale), "") for scale in ("per_root_dim", 1.0)
+    )
+    raw = plain.logits(plain.model(), plain.ids)
+    assert_close(case.logits(case.model(), case.ids), raw / DIM**0.5)
+
+
 def test_each_token_learns_the_scale_of_its_logit():
     case, plain = (
         Composition(tiny_config(logit_scale="learned", head_bias=True), ""),
@@ -84,3 +92,32 @@ def test_a_softcap_by_eye():
 )
 def test_faults_of_logit_options_are_reported(changes, sentence):
     assert messages(faults(tiny_config(**changes))) == [sentence]
+
+
+def test_a_fixed_bias_is_added_and_not_trained():
+    case = Composition(tiny_config(head_bias="fixed"), "")
+    model = case.model()
+    before = case.logits(model, case.ids)
+    bias = torch.linspace(-1, 1, len(model.head.bias)).to(model.head.bias)
+    model.load_state_dict(model.state_dict() | {"head.bias": bias})
+    assert_close(case.logits(model, case.ids), before + bias[:VOCAB])
+    assert "head.bias" not in dict(model.named_parameters())
+
+
+def test_the_transform_has_its_activation_and_no_bias():
+    config = tiny_config(
+        head_transform=True, head_activation="gelu_tanh", head_transform_bias=False
+    )
+    transform, hidden = build_tiny_model(config).head.transform, torch.randn(2, 3, DIM)
+    dense = F.gelu(hidden @ transform.dense.weight.mT, approximate="tanh")
+    assert transform.dense.bias is None
+    assert_close(transform(hidden), transform.norm(dense))
+
+
+def test_options_of_a_transform_need_one():
+    config = tiny_config(head_activation="relu", head_transform_bias=False)
+    rule, fix = "is about model.head_transform, which is false", "Set model.head_transform=true."
+    assert messages(faults(config)) == [
+        f"model.head_activation: {rule}; got 'relu'. {fix}",
+        f"model.head_transform_bias: {rule}; got false. {fix}",
+    ]

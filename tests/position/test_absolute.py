@@ -20,3 +20,14 @@ def test_waves_are_those_of_their_equation_however_far_from_the_start(layout):
         len(at), 16
     )
     torch.testing.assert_close(added, torch.tensor(waves).float(), rtol=0, atol=1e-6)
+
+
+def test_waves_up_to_theta_and_after_an_offset():
+    """As fairseq and M2M100 have them, with a padding token of number 1."""
+    node = {"name": "sinusoidal", "layout": "concatenated", "offset": 2, "up_to_theta": True}
+    place = POSITIONS.create(node, dim=16)
+    at = np.arange(9)
+    added = place.embed(torch.zeros(1, 9, 16), Tokens(position=torch.tensor(at)[None]))[0]
+    angle = (at[:, None] + 2) * np.exp(np.arange(8) * -np.log(10_000) / 7)
+    waves = np.concatenate([np.sin(angle), np.cos(angle)], 1)
+    torch.testing.assert_close(added, torch.tensor(waves).float(), rtol=0, atol=1e-6)

@@ -32,12 +32,14 @@ def architecture(config: Node, model: Model) -> dict[str, Any]:
 def values_of(config: Node, model: Model) -> dict[str, Any]:
     """Returns {config path: value} of a composed config with sizes in place of null, those of the
     shared components and of each variant: attn.kv_heads,
-    model.decoder.variants.local.position.theta. Nodes have their values too.
+    model.decoder.variants.local.position.theta. Nodes have their values too. The shared components
+    of two stacks have those of the decoder; those of each are model.encoder.ffn.width, ... as well.
     """
     plan = model_plan(config)
     found = dict(_flat({key: config[key] for key in (*KINDS, "model", "extra")}, ""))
     found |= {
         "model.vocab_size": model.vocab_size,
+        "model.source_vocab_size": model.source_vocab_size,
         "model.max_len": plan.output.max_len,
         "model.embed_dim": plan.output.embed_dim,
     }
@@ -46,12 +48,13 @@ def values_of(config: Node, model: Model) -> dict[str, Any]:
         for index, (_, block) in enumerate(stack.own_blocks):
             blocks.setdefault(block.variant, getattr(model, stack.name).blocks[index])
         for name, block in stack.variants.items():
-            at = "" if name == "base" else f"model.{stack.name}.variants.{name}."
+            own = f"model.{stack.name}."
+            places = ["", own] if name == "base" else [f"{own}variants.{name}."]
             for sub in block.sublayers if name == "base" or name in blocks else ():
                 if sub.name in ("attn", "ffn"):
-                    nodes = _complete(sub, blocks.get(name))
-                    found |= _flat({sub.kind: nodes}, at)
-                    found |= _flat({"mask": sub.mask, "position": sub.position}, at)
+                    nodes: dict[str, Any] = {sub.kind: _complete(sub, blocks.get(name))}
+                    nodes |= {"mask": sub.mask, "position": sub.position}
+                    found |= {key: v for at in places for key, v in _flat(nodes, at)}
         found[f"model.{stack.name}.layers"] = len(stack.blocks)
         found[f"model.{stack.name}.order"] = [block.variant for block in stack.blocks]
     return found

@@ -58,6 +58,13 @@ def length(default: int, theirs: str = "max_position_embeddings") -> Key:
     return Key(theirs, "model.max_len", default)
 
 
+def unread(*keys: str) -> Functions:
+    """Keys of old files that the class in transformers does not read."""
+    return Functions(keys, lambda config: {})
+
+
+# The padding token of a class may be beyond a small vocabulary, which torch refuses.
+NO_PADDING = Functions((), lambda config: {}, lambda values: {"pad_token_id": None})
 ROPE_KEYS = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
 # Keys of a scaling in transformers -> options of ours.
 SCALING_KEYS = {
@@ -135,10 +142,13 @@ def rope(theta: float = 10_000.0, fraction: float = 1.0) -> Functions:
 
 
 def layer_types(
-    names: Mapping[str, str], default: Callable[[Values], Sequence[str]], *read_by_default: str
+    names: Mapping[str, str],
+    default: Callable[[Values], Sequence[str]],
+    *read_by_default: str,
+    stack: str = "decoder",
 ) -> Functions:
-    """The kind of each layer, a list. names: kind in transformers -> variant of the decoder, or
-    base. default: the list of a file without it. read_by_default: keys that this reads.
+    """The kind of each layer, a list. names: kind in transformers -> variant of the stack, or base.
+    default: the list of a file without it. read_by_default: keys that this reads.
     """
     key = "layer_types"
 
@@ -147,11 +157,11 @@ def layer_types(
         for kind in kinds:
             if kind not in names:
                 raise unsupported(key, kind, names)
-        return {"model.decoder.pattern": shortest_period([names[kind] for kind in kinds])}
+        return {f"model.{stack}.pattern": shortest_period([names[kind] for kind in kinds])}
 
     def write(values: Values) -> dict[str, Any]:
-        kinds = {own: kind for kind, own in reversed(list(names.items()))}
-        return {key: [kinds[variant] for variant in values["model.decoder.order"]]}
+        kinds = {own: kind for kind, own in reversed([*names.items()])}
+        return {key: [kinds[variant] for variant in values[f"model.{stack}.order"]]}
 
     return Functions((key, *read_by_default), read, write)
 

@@ -8,11 +8,14 @@ from xformer_kit.registry import ConfigError, Fault, format_value
 
 
 class Identified(NamedTuple):
-    """A composition: the preset, and {config path: value} over it."""
+    """A composition: the preset, and {config path: value} over it. source_vocab_size: of the
+    source's tokens, if it differs.
+    """
 
     family: Family
     overrides: dict[str, Any]
     vocab_size: int
+    source_vocab_size: int | None
 
 
 def identify(config: Mapping[str, Any]) -> Identified:
@@ -29,7 +32,8 @@ def identify(config: Mapping[str, Any]) -> Identified:
     if faults:
         raise ConfigError(fault.under("config.json") for fault in faults)
     vocab_size = overrides.pop("model.vocab_size")
-    return Identified(family, overrides, vocab_size)
+    source_vocab_size = overrides.pop("model.source_vocab_size", None)
+    return Identified(family, overrides, vocab_size, source_vocab_size)
 
 
 def _unknown(family: Family, config: Mapping[str, Any]) -> Iterator[Fault]:

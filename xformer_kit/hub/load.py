@@ -31,14 +31,19 @@ DRAWS = {
 }
 
 
-def load_model(folder: Path, config: Mapping[str, Any], vocab_size: int) -> Model:
+def load_model(
+    folder: Path,
+    config: Mapping[str, Any],
+    vocab_size: int,
+    source_vocab_size: int | None = None,
+) -> Model:
     """Returns the model of a composition with the weights of a directory of transformers, in
     evaluation mode and in the dtype of the files. No page of memory is used before a weight is
     written into it. Raises ConfigError.
     """
     family, files = family_of(read_config_json(folder)), WeightFiles(folder)
     codes = [code for code in files.dtypes.values() if code in DTYPES]
-    model = empty_model(config, vocab_size, None, DTYPES[most_frequent(codes, "F32")])
+    model = empty_model(config, vocab_size, source_vocab_size, DTYPES[most_frequent(codes, "F32")])
     load_weights(files, family, model, model_plan(config))
     return model.eval()
 

@@ -1,19 +1,21 @@
 """Weights of a published model into ours, and ours into files of theirs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatch
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from xformer_kit.hub.family import Family
-from xformer_kit.hub.files import WeightFiles
+from xformer_kit.hub.family import Family, family_of
+from xformer_kit.hub.files import WeightFiles, read_config_json
 from xformer_kit.hub.layouts import SAME
 from xformer_kit.hub.weights import Match, matches
 from xformer_kit.model.model import Model
 from xformer_kit.plan import ModelPlan
-from xformer_kit.registry import config_error
+from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.tensors import parameter_table
 
 MAX_LISTED = 6  # names in a message
@@ -33,6 +35,7 @@ def table_of(family: Family, model: Model, plan: ModelPlan) -> Table:
     infos, shapes = parameter_table(model), {}
     for name, tensor in model.state_dict().items():
         axes = infos[name].axes if name in infos else None
+        axes = ("vocab",) if name == "head.bias" else axes  # a fixed one is no parameter
         rows = {"vocab": model.vocab_size, "source_vocab": model.source_vocab_size}
         first = rows.get((axes or ("",))[0], tensor.shape[0] if tensor.ndim else 0)
         shapes[name] = (first, *tensor.shape[1:]) if tensor.ndim else ()
@@ -49,17 +52,20 @@ def load_weights(files: WeightFiles, family: Family, model: Model, plan: ModelPl
 
     A tensor that ours has as it is shares the memory of its file, which is read when it is used.
     """
-    table, prefix = table_of(family, model, plan), family.prefix
-    name_in_file = {
-        name: name if name in files.shapes else name.removeprefix(prefix)
-        for name in expected_shapes(table)
-    }
+    table = table_of(family, model, plan)
+    name_in_file = {name: _found(name, family, files.shapes) for name in expected_shapes(table)}
     if faults := list(_faults(files, family, table, name_in_file)):
         raise config_error(files.folder, "; ".join(faults), fix="Bring the files of one model.")
     own = model.state_dict()
+    there = {
+        id(match)
+        for match in table.matches
+        if all(name_in_file[name] in files.shapes for name in match.theirs)
+    }
     shared = {id(m) for m in table.matches if m.layout is SAME and _fits(m, table, own)}
     # Those that are copied last: their part of a file is given back, that of the others is not.
-    ordered = sorted(table.matches, key=lambda match: id(match) not in shared)
+    present = [match for match in table.matches if id(match) in there]
+    ordered = sorted(present, key=lambda match: id(match) not in shared)
     groups = ([name_in_file[name] for name in match.theirs] for match in ordered)
     state: dict[str, Tensor] = {}
     for match, tensors in zip(ordered, files.read(groups), strict=True):
@@ -71,7 +77,18 @@ def load_weights(files: WeightFiles, family: Family, model: Model, plan: ModelPl
             else:
                 state[name] = torch.zeros_like(own[name])
                 state[name][: len(value)] = value
+    others = {name for match in table.matches for name in match.ours} - state.keys()
+    state |= {name: torch.zeros_like(own[name]) for name in others}
     model.load_state_dict(state, strict=False, assign=True)
+
+
+def _found(name: str, family: Family, names: Container[str]) -> str:
+    """The name of a tensor in a file, which may be old or lack the prefix."""
+    old = name
+    for part, before in family.renamed:
+        old = old.replace(part, before)
+    own = name if name in names or old == name else old
+    return own if own in names else own.removeprefix(family.prefix)
 
 
 def _fits(match: Match, table: Table, own: Mapping[str, Tensor]) -> bool:
@@ -104,7 +121,12 @@ def _faults(
     partner, or have another shape.
     """
     expected = expected_shapes(table)
-    missing = [name for name in expected if name_in_file[name] not in files.shapes]
+    missing = [
+        name
+        for name in expected
+        if name_in_file[name] not in files.shapes
+        and not any(fnmatch(name, pattern) for pattern in family.zero)
+    ]
     if missing:
         yield f"lacks {_listed(missing)}"
     repeated = dict(family.tied)
@@ -124,6 +146,26 @@ def _faults(
     ]
     if others:
         yield f"has {_listed(others)}"
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """Returns the config.json of a directory of transformers; tie_word_embeddings is false if its
+    files have a head that differs from the embedding, as transformers reads it.
+    """
+    config = read_config_json(folder)
+    with suppress(ConfigError):  # of the weights, which are read later, or of the family
+        if _has_own_head(WeightFiles(folder), family_of(config)):
+            config["tie_word_embeddings"] = False
+    return config
+
+
+def _has_own_head(files: WeightFiles, family: Family) -> bool:
+    heads = {weight.theirs for weight in family.weights if weight.ours == "head.weight"}
+    return any(
+        name in files.shapes and other in files.shapes and not _repeats(files, name, other)
+        for name, other in family.tied
+        if name in heads
+    )
 
 
 def _repeats(files: WeightFiles, name: str, other: str | None) -> bool:

@@ -24,12 +24,14 @@ EXPERT = "{e}"
 class Weight:
     """Tensors of a file and ours that hold the same numbers.
 
-    theirs, ours: one template, or several. layout: how they are laid out in the file.
+    theirs, ours: one template, or several. layout: how they are laid out in the file. without: a
+    template of a tensor of ours; models that have it do not have these.
     """
 
     theirs: str | tuple[str, ...]
     ours: str | tuple[str, ...]
     layout: Layout = SAME
+    without: str | None = None
 
 
 class Match(NamedTuple):
@@ -65,7 +67,8 @@ def matches(weights: Sequence[Weight], shapes: Shapes, plan: ModelPlan) -> Itera
         )
         for layer in _layers(ours[0], shapes):
             found = [one.format(i=layer) for one in ours]
-            if all(name in shapes for name in found):
+            absent = weight.without is None or weight.without.format(i=layer) not in shapes
+            if absent and all(name in shapes for name in found):
                 experts = range(shapes[found[0]][0])
                 names = [
                     one.format(i=layer, e=e)

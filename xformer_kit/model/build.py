@@ -11,6 +11,7 @@ from torch import nn
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.extra import EXTRAS, Extra
 from xformer_kit.ffn import FFNS
+from xformer_kit.ffn.activations import ACTIVATIONS
 from xformer_kit.kernel import KERNELS, Flex, Kernel, SDPAOrFlex
 from xformer_kit.model.block import Block
 from xformer_kit.model.head import Head, LogitScaling, TiedHead, Transform
@@ -88,10 +89,13 @@ def _head(plan: ModelPlan, vocab_size: int, rows: int, embed: nn.Embedding) -> H
     read = plan.output.embed_dim if tied else dim  # channels that are mapped to logits
     transform: nn.Module | None = None
     if options["head_transform"]:
-        transform = Transform(dim, read, partial(_norm, plan.output.base.nodes["norm"], read))
+        norm = partial(_norm, plan.output.base.nodes["norm"], read)
+        activation, bias = ACTIVATIONS[options["head_activation"]], options["head_transform_bias"]
+        transform = Transform(dim, read, norm, activation, bias)
     elif read != dim:
         transform = nn.Linear(dim, read, bias=False)
-    scaling = LogitScaling(options["logit_scale"], options["logit_softcap"])
+    scale = dim**-0.5 if options["logit_scale"] == "per_root_dim" else options["logit_scale"]
+    scaling = LogitScaling(scale, options["logit_softcap"])
     arguments = vocab_size, options["head_bias"], transform, scaling
     if tied:
         return TiedHead(embed, *arguments)

@@ -40,8 +40,8 @@ class Head(nn.Module):
     """hidden W^T + b: one logit per token of the vocabulary.
 
     weight: (vocab_size rounded up to `model.vocab_multiple`, dim). The additional rows have no
-    logits. bias: whether there is a bias. transform: applied to hidden states before the
-    projection. logit_scaling: scale and bound of the logits.
+    logits. bias: whether there is a bias; a fixed one is a buffer, initially 0. transform: applied
+    to hidden states before the projection. logit_scaling: scale and bound of the logits.
 
     A learned scale has a factor s per token, initially 1, stored as s / sqrt(dim), so that Adam
     changes it sqrt(dim) times as fast as other weights (nGPT: Loshchilov et al., 2024,
@@ -55,7 +55,7 @@ class Head(nn.Module):
         self,
         weight: nn.Parameter | nn.Embedding,
         vocab_size: int,
-        bias: bool = False,
+        bias: bool | Literal["fixed"] = False,
         transform: nn.Module | None = None,
         logit_scaling: LogitScaling = UNSCALED,
     ):
@@ -63,7 +63,11 @@ class Head(nn.Module):
         self._set_weight(weight)
         self.vocab_size = vocab_size
         self.logit_scaling = logit_scaling
-        self.bias = nn.Parameter(torch.zeros(self.weight.shape[0])) if bias else None
+        self.bias: Tensor | None
+        if bias == "fixed":
+            self.register_buffer("bias", torch.zeros(self.weight.shape[0]))
+        else:
+            self.bias = nn.Parameter(torch.zeros(self.weight.shape[0])) if bias else None
         self.transform = transform
         rows, dim = self.weight.shape
         self.root_dim = math.sqrt(dim)
@@ -157,14 +161,23 @@ class TiedHead(Head):
 class Transform(nn.Module):
     """norm(gelu(x W + b)) (Devlin et al., 2019, arXiv:1810.04805, the released masked-token head).
 
-    embed_dim: channels of its output, those of the embeddings (ALBERT).
+    embed_dim: channels of its output, those of the embeddings (ALBERT). activation: in place of
+    gelu. bias: whether there is b (not in ModernBERT).
     """
 
-    def __init__(self, dim: int, embed_dim: int, norm: Callable[[], nn.Module]):
+    def __init__(
+        self,
+        dim: int,
+        embed_dim: int,
+        norm: Callable[[], nn.Module],
+        activation: Callable[[Tensor], Tensor] = F.gelu,
+        bias: bool = True,
+    ):
         super().__init__()
-        self.dense = nn.Linear(dim, embed_dim)
+        self.dense = nn.Linear(dim, embed_dim, bias)
         self.norm = norm()
+        self.activation = activation
 
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden (..., dim) -> (..., embed_dim)."""
-        return self.norm(F.gelu(self.dense(hidden)))
+        return self.norm(self.activation(self.dense(hidden)))

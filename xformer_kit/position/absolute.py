@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.position.base import POSITIONS, Position, SinusoidPosition
-from xformer_kit.registry import at_least
+from xformer_kit.registry import Fault, at_least
 from xformer_kit.tensors import embedding
 from xformer_kit.tensors.ids import table_rows
 
@@ -57,7 +57,8 @@ class Sinusoidal(SinusoidPosition):
     the length is unlimited.
 
     With layout=concatenated all sines come before all cosines, as in the authors' code and in
-    Marian.
+    Marian. In the authors' code and in fairseq, the rates are theta^(-i / (dim / 2 - 1))
+    (up_to_theta), and fairseq's first positions are those of padding (offset).
     """
 
     breaks = {"shift": "waves are counted from the start of a text"}
@@ -69,12 +70,28 @@ class Sinusoidal(SinusoidPosition):
         theta: float = 10_000.0,  # longest wavelength / 2 pi, tokens
         # sine next to cosine, or all sines first
         layout: Literal["interleaved", "concatenated"] = "interleaved",
+        offset: int = 0,  # the number p of the first position
+        # whether the slowest rate is 1 / theta; else it is theta^(2 / dim) times as fast
+        up_to_theta: bool = False,
     ):
-        super().__init__(dim, theta)
+        super().__init__(dim, theta, up_to_theta)
         self.layout = layout
+        self.offset = offset
+
+    @classmethod
+    def check(cls, options, context):
+        yield from super().check(options, context)
+        yield from at_least(options, "position", offset=0)
+
+    @classmethod
+    def cannot(cls, options, context):
+        yield from super().cannot(options, context)
+        if options.up_to_theta and context.dim < 4:
+            rule = "needs two rates, so four channels of the embeddings"
+            yield Fault("up_to_theta", rule, got=context.dim, fix="Leave it false.")
 
     def embed(self, x: Tensor, tokens) -> Tensor:
-        waves = self.waves(tokens.position)  # (b, t) -> (b, t, dim / 2) each
+        waves = self.waves(tokens.position + self.offset)  # (b, t) -> (b, t, dim / 2) each
         if self.layout == "concatenated":
             table = torch.cat(waves, -1)
         else:

@@ -128,13 +128,14 @@ class Position(nn.Module):
 
 class SinusoidPosition(Position):
     """Base of positions with sines and cosines of dim / 2 rates, theta^(-2i / dim) radians per
-    token.
+    token; up to 1 / theta: theta^(-i / (dim / 2 - 1)).
     """
 
-    def __init__(self, dim: int, theta: float):
+    def __init__(self, dim: int, theta: float, up_to_theta: bool = False):
         super().__init__()
         self.dim = dim
         self.theta = theta
+        self.steps = dim - 2 if up_to_theta else dim
 
     @classmethod
     def check(cls, options: Options, context: Context) -> Iterator[Fault]:
@@ -152,7 +153,7 @@ class SinusoidPosition(Position):
         """
         wide = torch.float32 if position.device.type == "mps" else torch.float64  # mps has no fp64
         pairs = torch.arange(0, self.dim, 2, device=position.device, dtype=wide)
-        rates = (pairs * (-math.log(self.theta) / self.dim)).exp()
+        rates = (pairs * (-math.log(self.theta) / self.steps)).exp()
         angle = position[..., None].to(wide) * rates
         return angle.sin(), angle.cos()
 

@@ -147,6 +147,9 @@ class Disentangled(Position):
         super().__init__()
         self.buckets = buckets
         self.longest = longest
+        # log of the largest distance's share of the middle, in fp32 as in the released code
+        share = 0.0 if longest is None else (longest - 1) / (buckets // 2)
+        self.log_longest = float(torch.tensor(share, device="cpu").float().log())
         self.content_to_position = content_to_position
         self.position_to_content = position_to_content
         self.weight = nn.Parameter(torch.zeros(2 * buckets, dim))
@@ -194,7 +197,7 @@ class Disentangled(Position):
         if self.longest is not None:
             middle = self.buckets // 2
             far = (distance.abs().clamp(min=middle).float() / middle).log()
-            far = far / math.log((self.longest - 1) / middle)
+            far = far / self.log_longest
             bucket = ((far * (middle - 1)).ceil().long() + middle) * distance.sign()
             distance = torch.where(distance.abs() <= middle, distance, bucket)
         return (distance + self.buckets).clamp(0, 2 * self.buckets - 1)

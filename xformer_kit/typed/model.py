@@ -106,6 +106,7 @@ class Position(TypedDict, total=False):  # a component of position
     offset: int
     theta: float
     layout: Literal['interleaved', 'concatenated']
+    up_to_theta: bool
     span: int | float
     per_layer: bool
     buckets: int

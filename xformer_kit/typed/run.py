@@ -271,8 +271,13 @@ class Model(TypedDict, total=False):  # settings
     embed_norm: bool
     token_types: int
     head_transform: bool
-    head_bias: bool
-    logit_scale: Literal['learned'] | float
+    head_activation: Literal['relu', 'relu2', 'gelu', 'gelu_tanh', 'gelu_quick', 'silu', 'tanh',
+        'sigmoid', 'mish', 'identity', 'star_relu', 'smelu', 'solu', 'elu', 'selu', 'celu', 'relu6',
+        'leaky_relu', 'softplus', 'softsign', 'softshrink', 'hardshrink', 'tanhshrink', 'hardtanh',
+        'hardsigmoid', 'hardswish', 'logsigmoid']
+    head_transform_bias: bool
+    head_bias: Literal['fixed'] | bool
+    logit_scale: Literal['learned', 'per_root_dim'] | float
     logit_softcap: float | None
     max_len: int | None
     final_norm: bool | None

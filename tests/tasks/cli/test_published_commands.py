@@ -143,7 +143,6 @@ FAULTS = {
         lambda f: lose(f, NORM, {NORM: torch.ones(7)}),
         f"has {NORM} of the shape (7,), where config.json says (24,).",
     ),
-    "tied": (lambda f: change(f, tie_word_embeddings=True), "has lm_head.weight, which the"),
     "cut": (cut, "model.safetensors: is no complete file of safetensors ("),
     "pickle": (
         lambda f: only(f, "pytorch_model.bin", ""),

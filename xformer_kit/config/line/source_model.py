@@ -18,8 +18,8 @@ from xformer_kit.config.saved.config_file import read_config
 from xformer_kit.config.saved.init_from_source import source_of
 from xformer_kit.config.saved.saved_run import check_saved
 from xformer_kit.hub.download import published_directory
-from xformer_kit.hub.files import read_config_json
 from xformer_kit.hub.identify import identify
+from xformer_kit.hub.transfer import config_of
 from xformer_kit.plan import KINDS, STACKS
 from xformer_kit.registry import ConfigError
 
@@ -54,7 +54,7 @@ def with_source(overrides: Sequence[Override]) -> list[Override]:
 def _node(path: str, preset: Override | None) -> dict[str, Any]:
     """The content of the preset."""
     if (place := published_directory(path)) is not None:
-        found = identify(read_config_json(place))
+        found = identify(config_of(place))
         base = found.family.preset if preset is None else preset.value()
         node: dict[str, Any] = {"defaults": [base]}
         for key, value in found.overrides.items():

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from xformer_kit.ffn.activations import Activation
 from xformer_kit.metrics import VAL_LOSS, metric_option_faults
 from xformer_kit.plan import STACKS, loop_range
 from xformer_kit.registry import (
@@ -16,6 +17,7 @@ from xformer_kit.registry import (
     above,
     at_least,
     at_most,
+    format_value,
     in_range,
     not_empty,
 )
@@ -80,12 +82,15 @@ class ModelSettings:
     embed_dim: int | None = None
     embed_norm: bool = False  # norm after the embeddings, before the first block (BERT, BART)
     token_types: int = 0  # kinds of segments with an embedding each (BERT); 0: none
-    # dense, gelu and a norm before the head (BERT's masked-token head)
+    # dense, an activation and a norm before the head (BERT's masked-token head)
     head_transform: bool = False
-    head_bias: bool = False  # whether every logit has a bias
+    head_activation: Activation = "gelu"  # of head_transform
+    head_transform_bias: bool = True  # whether the dense map of head_transform has a bias
+    # whether every logit has a bias; fixed: one that is not trained, 0 if no file has it (BART)
+    head_bias: bool | Literal["fixed"] = False
     # factor of the logits (Cohere; Granite divides: 1 / its logits_scaling), or one that each token
-    # learns (nGPT)
-    logit_scale: float | Literal["learned"] = 1.0
+    # learns (nGPT); per_root_dim is dim^-0.5 (T5)
+    logit_scale: float | Literal["learned", "per_root_dim"] = 1.0
     # c: logits become c tanh(logits / c) (Gemma 2, arXiv:2408.00118, section 2)
     logit_softcap: float | None = None
     max_len: int | None = None  # tokens; null is data.seq_len
@@ -115,10 +120,11 @@ class ModelSettings:
         yield from at_least(options, loops=1)
         yield from at_most(options, loops=MAX_LOOPS)
         yield from _train_loops_faults(options)
+        yield from _head_transform_faults(options)
         yield from at_least(options, token_types=0, unique_layers=1, embed_dim=1)
         yield from in_range(options, dropout=(0, 1))
         yield from above(options, "Try 1.0.", residual_multiplier=0)
-        if options.logit_scale != "learned":
+        if not isinstance(options.logit_scale, str):
             yield from above(options, "Try 1.0 or learned.", logit_scale=0)
         yield from above(options, "null caps nothing.", logit_softcap=0)
         if options.embed_scale != "sqrt_dim":
@@ -132,6 +138,14 @@ def _train_loops_faults(options: Any) -> Faults:
         got = f"{options.train_loops} and {options.loops}"
         fix = f"Try [1, {options.loops}]." if options.loops > 1 else "Set model.loops too."
         yield Fault("train_loops", rule, got=got, fix=fix)
+
+
+def _head_transform_faults(options: Any) -> Faults:
+    for name, default in {"head_activation": "gelu", "head_transform_bias": True}.items():
+        value = getattr(options, name)
+        if not options.head_transform and value != default:
+            rule = "is about model.head_transform, which is false"
+            yield Fault(name, rule, format_value(value), "Set model.head_transform=true.")
 
 
 @SETTINGS.register("data")
