@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-VOCAB, DIM, LAYERS, HEADS, WIDTH, POSITIONS = 37, 48, 3, 6, 52, 29
+VOCAB, DIM, LAYERS, HEADS, WIDTH, POSITIONS = 263, 48, 3, 6, 52, 29
 
 
 class Case(NamedTuple):
