@@ -5,8 +5,17 @@ from tests.hub.case import LLAMA, SCALED, Case, rope
 # Layers of both kinds; sizes of experts.
 LAYERS = ["full_attention", "sliding_attention", "sliding_attention"]
 MOE = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 14}
-PHI = {**LLAMA, "head_dim": 12}
 FACTORS = {"short_factor": [1.0, 1.1, 1.3], "long_factor": [1.0, 2.0, 4.5]}
+
+GRANITE = {
+    **LLAMA,
+    "embedding_multiplier": 1.7,
+    "residual_multiplier": 0.6,
+    "attention_multiplier": 0.2,
+    "logits_scaling": 49.0,
+}
+EXAONE = {**LLAMA, "sliding_window": 5, "num_hidden_layers": 5}
+GLM = {**LLAMA, "head_dim": 12}
 
 CASES: dict[str, Case] = {
     "mistral": Case("MistralForCausalLM", {**LLAMA, **rope("default"), "sliding_window": 5}),
@@ -117,21 +126,51 @@ CASES: dict[str, Case] = {
         },
     ),
     "olmoe": Case("OlmoeForCausalLM", {**LLAMA, "num_experts": 5, "num_experts_per_tok": 2}),
-    "granite": Case(
-        "GraniteForCausalLM",
-        {
-            **LLAMA,
-            "embedding_multiplier": 1.7,
-            "residual_multiplier": 0.6,
-            "attention_multiplier": 0.2,
-            "logits_scaling": 49.0,
-            "mlp_bias": True,
-        },
-    ),
+    "granite": Case("GraniteForCausalLM", {**GRANITE, "mlp_bias": True}),
+    "granitemoe": Case("GraniteMoeForCausalLM", {**GRANITE, "num_local_experts": 5}),
     "smollm3": Case(
         "SmolLM3ForCausalLM", {**LLAMA, "no_rope_layer_interval": 2, "attention_bias": True}
     ),
     "seed_oss": Case(
         "SeedOssForCausalLM", {**LLAMA, "head_dim": 10, "mlp_bias": True, **rope("default")}
     ),
+    "smollm3 with rope": Case("SmolLM3ForCausalLM", {**LLAMA, "no_rope_layers": [1, 1, 1]}),
+    "helium": Case("HeliumForCausalLM", {**LLAMA, "head_dim": 8, **rope("default")}),
+    "helium with biases": Case(
+        "HeliumForCausalLM", {**LLAMA, "head_dim": 8, "attention_bias": True, "mlp_bias": True}
+    ),
+    "exaone4": Case("Exaone4ForCausalLM", {**EXAONE, "sliding_window_pattern": 3}),
+    "exaone4 without window": Case(
+        "Exaone4ForCausalLM",
+        {**LLAMA, "head_dim": 10, "sliding_window": None, "layer_types": ["full_attention"] * 3},
+    ),
+    "ministral": Case(
+        "MinistralForCausalLM",
+        {**LLAMA, "head_dim": 10, "layer_types": LAYERS, "sliding_window": 5},
+    ),
+    "ministral without window": Case(
+        "MinistralForCausalLM",
+        {**LLAMA, "head_dim": 8, "layer_types": ["full_attention"] * 3, "sliding_window": 5},
+    ),
+    "arcee": Case("ArceeForCausalLM", {**LLAMA, "mlp_bias": True, **rope("yarn", **SCALED)}),
+    "hunyuan": Case("HunYuanDenseV1ForCausalLM", {**LLAMA, "head_dim": 10}),
+    "hunyuan with alpha": Case(
+        "HunYuanDenseV1ForCausalLM",
+        {
+            **LLAMA,
+            "head_dim": 8,
+            "attention_bias": True,
+            **rope("dynamic", alpha=50.0, factor=1.0, beta_fast=32, beta_slow=1, mscale=1.0),
+        },
+    ),
+    "starcoder2": Case("Starcoder2ForCausalLM", {**LLAMA, "sliding_window": 5}),
+    "starcoder2 without biases": Case(
+        "Starcoder2ForCausalLM", {**LLAMA, "use_bias": False, "norm_epsilon": 1e-4}
+    ),
+    "glm": Case("GlmForCausalLM", GLM),
+    "glm without biases": Case(
+        "GlmForCausalLM",
+        {**GLM, "attention_bias": False, **rope("default", partial_rotary_factor=1.0)},
+    ),
+    "glm4": Case("Glm4ForCausalLM", GLM),
 }

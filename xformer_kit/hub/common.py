@@ -128,10 +128,14 @@ def rope_node(values: Values, at: str = "position") -> dict[str, Any]:
 
 def rope(theta: float = 10_000.0, fraction: float = 1.0) -> Functions:
     """Rotary positions that are the same in all layers. theta, fraction: of the class."""
+    key = "partial_rotary_factor"
+
+    def write(values: Values) -> dict[str, Any]:
+        share = {key: values["position.fraction"]} if fraction != 1.0 else {}
+        return {"rope_parameters": {**rope_node(values), **share}}
+
     return Functions(
-        ROPE_KEYS,
-        lambda config: position_options(rope_settings(config, theta, fraction)),
-        lambda values: {"rope_parameters": rope_node(values)},
+        ROPE_KEYS, lambda config: position_options(rope_settings(config, theta, fraction)), write
     )
 
 
@@ -146,9 +150,10 @@ def decoder_keys(
     head_dim: int | None = None,
     width: Entry = WIDTH,
     activated: Entry = SILU,
-    eps: float = 1e-6,
+    eps: Entry | float = 1e-6,
     positions: int = 2048,
     theta: float = 10_000.0,
+    fraction: float = 1.0,
     tie: bool = False,
 ) -> tuple[Entry, ...]:
     """The keys of a decoder like Llama. width, activated: of its networks. The others: values of a
@@ -160,9 +165,9 @@ def decoder_keys(
         Key("head_dim", "attn.head_dim", head_dim),
         width,
         activated,
-        Key("rms_norm_eps", "norm.eps", eps),
+        eps if isinstance(eps, Entry) else Key("rms_norm_eps", "norm.eps", eps),
         length(positions),
-        rope(theta),
+        rope(theta, fraction),
         tied(tie),
     )
 
@@ -301,6 +306,10 @@ EMBEDDING_AND_HEAD = (
 PRE_NORMS = (
     *linear(f"{LAYER}.input_layernorm", "decoder.{i}.placement.attn.norm.0"),
     *linear(f"{LAYER}.post_attention_layernorm", "decoder.{i}.placement.ffn.norm.0"),
+)
+OUTPUT_NORMS = (
+    *linear(f"{LAYER}.post_attention_layernorm", "decoder.{i}.placement.attn.norm.0"),
+    *linear(f"{LAYER}.post_feedforward_layernorm", "decoder.{i}.placement.ffn.norm.0"),
 )
 LLAMA_WEIGHTS = (
     *EMBEDDING_AND_HEAD,

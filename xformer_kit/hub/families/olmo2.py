@@ -4,6 +4,7 @@ from xformer_kit.hub.common import (
     EMBEDDING_AND_HEAD,
     HEAD_IS_EMBEDDING,
     LAYER,
+    OUTPUT_NORMS,
     decoder_keys,
     gated_ffn,
     projections,
@@ -19,8 +20,7 @@ QK_NORMS = (
 )
 OLMO2_WEIGHTS = (
     *EMBEDDING_AND_HEAD,
-    *linear(f"{LAYER}.post_attention_layernorm", f"{HERE}.placement.attn.norm.0"),
-    *linear(f"{LAYER}.post_feedforward_layernorm", f"{HERE}.placement.ffn.norm.0"),
+    *OUTPUT_NORMS,
     *projections(f"{LAYER}.self_attn"),
     *gated_ffn(f"{LAYER}.mlp"),
     *QK_NORMS,

@@ -19,6 +19,8 @@ def read_layers(config: Values) -> dict:
     count, every = config["num_hidden_layers"], config.get("no_rope_layer_interval", 4)
     rotated = config.get("no_rope_layers") or [at % every != 0 for at in range(1, count + 1)]
     names = ["base" if one else "nope" for one in rotated[:count]]
+    if "nope" not in names:
+        return {"model.decoder.pattern": None, "model.decoder.variants": None}
     return {"model.decoder.pattern": shortest_period(names)}
 
 
