@@ -53,7 +53,7 @@ def values_of(config: Node, model: Model) -> dict[str, Any]:
             at = "" if name == "base" else f"model.{stack.name}.variants.{name}."
             for sub in block.sublayers if name == "base" or name in blocks else ():
                 if sub.name in ("attn", "ffn"):
-                    nodes = _complete(sub, blocks.get(name))
+                    nodes = _complete(sub, _with_component(sub, name, stack, blocks))
                     found |= _flat({sub.kind: nodes}, at)
                     nodes = {kind: _filled(KINDS[kind], getattr(sub, kind)) for kind in OF_SCORES}
                     found |= _flat(nodes, at)
@@ -111,14 +111,33 @@ def _dropped(path: str, value: Any) -> bool:
     return isinstance(value, Mapping) or path.rpartition(".")[2] in OF_TRAINING
 
 
+def _with_component(
+    sub: SublayerPlan, name: str, stack: StackPlan, blocks: Mapping[str, Block]
+) -> Block | None:
+    """A block with the component of a sublayer: of the variant, or of another one that has the same
+    component, if no layer is of this variant.
+    """
+    others = (
+        block
+        for other, block in blocks.items()
+        for one in stack.variants[other].sublayers
+        if one.name == sub.name and one.component == sub.component
+    )
+    return blocks.get(name) or next(others, None)
+
+
 def _complete(sub: SublayerPlan, block: Block | None) -> dict[str, Any]:
-    """The node of a sublayer's component with its sizes. block: a layer with it, if any has."""
+    """The node of a sublayer's component with its sizes, and the scale of an attention. block: one
+    with it, if any has.
+    """
     node = _filled(KINDS[sub.kind], sub.component)
+    module: Any = block and getattr(block, sub.name)
     if sub.kind == "attn":
         traits: Any = sub.context.attn
-        return node | {key: getattr(traits, key) for key in HEADS if key in node}
-    if block is None:
+        node |= {key: getattr(traits, key) for key in HEADS if key in node}
+        scale = node.get("scale") or getattr(module, "factor", None)
+        return node | ({"scale": scale} if "scale" in node else {})
+    if module is None:
         return node
-    module: Any = getattr(block, sub.name)
     width = getattr(module, "width", None) or getattr(module.experts, "width", None)
     return node | ({"width": width, "expand": None, "multiple_of": None} if width else {})

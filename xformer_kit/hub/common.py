@@ -4,7 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from xformer_kit.hub.keys import Choice, Entry, Functions, Key, Values, refuse, unsupported
+from xformer_kit.hub.keys import (
+    Choice,
+    Entry,
+    Functions,
+    Key,
+    NumberKey,
+    Values,
+    refuse,
+    unsupported,
+)
 from xformer_kit.hub.layouts import STACKED
 from xformer_kit.hub.weights import Weight, linear
 
@@ -139,7 +148,7 @@ def rope(theta: float = 10_000.0, fraction: float = 1.0) -> Functions:
     )
 
 
-WIDTH = Key("intermediate_size", "ffn.width")
+WIDTH = NumberKey("intermediate_size", "ffn.width")
 SILU = activation("hidden_act", "silu")
 SILU_OF_EXPERTS = activation("hidden_act", "silu", "ffn.expert.activation")
 

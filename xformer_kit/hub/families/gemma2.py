@@ -42,7 +42,7 @@ FAMILY = Family(
         Key("sliding_window", f"{LOCAL}.mask.window", 4096),
         layer_types(KINDS, kinds),
         Fixed("use_bidirectional_attention", None, False),
-        not_read("hidden_act", "cache_implementation", "sliding_window_size"),
+        not_read("hidden_act", "sliding_window_size"),
     ),
     weights=(
         Weight("model.embed_tokens.weight", "embed.weight"),

@@ -18,7 +18,7 @@ from xformer_kit.hub.common import (
     write_rope_of_kinds,
 )
 from xformer_kit.hub.family import Family
-from xformer_kit.hub.keys import Fixed, Functions, Key, Values
+from xformer_kit.hub.keys import Fixed, Functions, Key, NumberKey, Values
 from xformer_kit.hub.weights import Weight
 
 HERE = "decoder.{i}"
@@ -54,7 +54,7 @@ GEMMA_NORMS = (
     offset_norm(f"{LAYER}.pre_feedforward_layernorm", f"{HERE}.placement.ffn.before.0"),
     offset_norm(f"{LAYER}.post_feedforward_layernorm", f"{HERE}.placement.ffn.after.0"),
 )
-QUERY_SCALE = Key(
+QUERY_SCALE = NumberKey(
     "query_pre_attn_scalar",
     "attn.scale",
     256,

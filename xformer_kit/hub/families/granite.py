@@ -4,7 +4,7 @@ arXiv:2408.13359).
 
 from xformer_kit.hub.common import HEAD_IS_EMBEDDING, LLAMA_WEIGHTS, decoder_keys
 from xformer_kit.hub.family import Family
-from xformer_kit.hub.keys import Key
+from xformer_kit.hub.keys import Key, NumberKey
 
 
 def inverse(number: float) -> float:
@@ -13,10 +13,10 @@ def inverse(number: float) -> float:
 
 
 GRANITE_FACTORS = (
-    Key("embedding_multiplier", "model.embed_scale", 1.0),
-    Key("residual_multiplier", "model.residual_multiplier", 1.0),
-    Key("attention_multiplier", "attn.scale", 1.0),
-    Key("logits_scaling", "model.logit_scale", 1.0, lambda x: 1 / x, inverse),
+    NumberKey("embedding_multiplier", "model.embed_scale", 1.0),
+    NumberKey("residual_multiplier", "model.residual_multiplier", 1.0),
+    NumberKey("attention_multiplier", "attn.scale", 1.0),
+    NumberKey("logits_scaling", "model.logit_scale", 1.0, lambda x: 1 / x, inverse),
 )
 FAMILY = Family(
     preset="granite",
