@@ -107,7 +107,11 @@ def _unpublished(differences: Mapping[str, Differences]) -> ConfigError:
 
 def written_keys(family: Family, model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the config.json of a composition in a family."""
-    keys: dict[str, Any] = {"model_type": model_type, "architectures": [family.architectures[0]]}
+    keys: dict[str, Any] = {
+        "model_type": model_type,
+        "architectures": [family.architectures[0]],
+        "pad_token_id": None,  # the default of a class may be outside the vocabulary
+    }
     for entry in family.keys:
         keys |= entry.write(values)
     return keys

@@ -24,6 +24,8 @@ transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
 ROWS, LENGTH, SOURCE = 3, 13, 11
+# Experts one after the other: the grouped products of torch have no float64.
+EXPERTS = {"experts_implementation": "eager"}
 
 
 def random_ids(length: int, seed: int) -> Tensor:
@@ -79,7 +81,7 @@ def randomise(model: nn.Module) -> nn.Module:
 def their_model(case: Case, kernel: str = "eager") -> nn.Module:
     """The model of a case with random weights, in evaluation mode."""
     cls = getattr(transformers, case.architecture)
-    config = cls.config_class(**case.config, attn_implementation=kernel)
+    config = cls.config_class(**case.config, attn_implementation=kernel, **EXPERTS)
     return randomise(cls(config)).eval()
 
 
@@ -162,7 +164,8 @@ def load(folder: Path, dtype: torch.dtype, kernel: str = "eager") -> Any:
     """Their model from a directory."""
     config = json.loads((folder / "config.json").read_text())
     cls = getattr(transformers, config["architectures"][0])
-    return cls.from_pretrained(folder, dtype=dtype, attn_implementation=kernel).eval()
+    options = {"dtype": dtype, "attn_implementation": kernel, **EXPERTS}
+    return cls.from_pretrained(folder, **options).eval()
 
 
 def files_of(folder: Path) -> dict[str, Tensor]:

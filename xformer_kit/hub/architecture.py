@@ -8,7 +8,7 @@ from typing import Any
 from xformer_kit.model.block import Block
 from xformer_kit.model.model import Model
 from xformer_kit.plan import KINDS, StackPlan, SublayerPlan, model_plan
-from xformer_kit.registry import Node
+from xformer_kit.registry import Node, Registry
 
 # Options of the model that change nothing in evaluation, or that the layers already show.
 NOT_COMPARED = {
@@ -16,6 +16,9 @@ NOT_COMPARED = {
     *("dropout", "vocab_size", "vocab_multiple", "seed", "freeze", "unfreeze_at"),
 }
 HEADS = ("heads", "kv_heads", "head_dim", "v_head_dim")
+OF_SCORES = ("mask", "position")
+# Options, by the last name of their path, of losses and of noise in training.
+OF_TRAINING = {"dropout", "balance", "z_loss"}
 
 
 def architecture(config: Node, model: Model) -> dict[str, Any]:
@@ -36,7 +39,8 @@ def values_of(config: Node, model: Model) -> dict[str, Any]:
     of two stacks have those of the decoder; those of each are model.encoder.ffn.width, ... as well.
     """
     plan = model_plan(config)
-    found = dict(_flat({key: config[key] for key in (*KINDS, "model", "extra")}, ""))
+    shared = {kind: _filled(registry, config[kind]) for kind, registry in KINDS.items()}
+    found = dict(_flat({**shared, "model": config["model"], "extra": config["extra"]}, ""))
     found |= {
         "model.vocab_size": model.vocab_size,
         "model.source_vocab_size": model.source_vocab_size,
@@ -52,12 +56,24 @@ def values_of(config: Node, model: Model) -> dict[str, Any]:
             places = ["", own] if name == "base" else [f"{own}variants.{name}."]
             for sub in block.sublayers if name == "base" or name in blocks else ():
                 if sub.name in ("attn", "ffn"):
-                    nodes: dict[str, Any] = {sub.kind: _complete(sub, blocks.get(name))}
-                    nodes |= {"mask": sub.mask, "position": sub.position}
+                    whole = _complete(sub, _with_component(sub, name, stack, blocks))
+                    nodes: dict[str, Any] = {sub.kind: whole}
+                    nodes |= {kind: _filled(KINDS[kind], getattr(sub, kind)) for kind in OF_SCORES}
                     found |= {key: v for at in places for key, v in _flat(nodes, at)}
         found[f"model.{stack.name}.layers"] = len(stack.blocks)
         found[f"model.{stack.name}.order"] = [block.variant for block in stack.blocks]
     return found
+
+
+def _filled(registry: Registry, node: Any) -> dict[str, Any]:
+    """Returns a node with the defaults of all options that it does not set, also of the components
+    inside it.
+    """
+    node = registry.complete(node)
+    for path, inner, inner_node in registry.nested(node):
+        if path in node:
+            node[path] = _filled(inner, inner_node)
+    return node
 
 
 def _flat(node: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -80,32 +96,51 @@ def _stack(plan: StackPlan, model: Model) -> dict[str, Any]:
     for depth, block in enumerate(plan.blocks):
         at = f"{plan.name}.{depth}"
         found[f"{at}.layout"] = [[sub.name for sub in group] for group in block.groups]
-        found[f"{at}.placement"] = block.nodes["placement"]
+        found[f"{at}.placement"] = _filled(KINDS["placement"], block.nodes["placement"])
         for sub in block.sublayers:
             nodes = {
                 sub.kind: _complete(sub, blocks[plan.block_index[depth]]),
-                "norm": sub.norm,
+                "norm": _filled(KINDS["norm"], sub.norm),
                 "multiplier": sub.multiplier * plan.multiplier,
             }
             if sub.kind == "attn":
-                nodes |= {"mask": sub.mask, "position": sub.position}
+                nodes |= {kind: _filled(KINDS[kind], getattr(sub, kind)) for kind in OF_SCORES}
             found |= {f"{at}.{sub.name}.{p}": v for p, v in _flat(nodes, "") if not _dropped(p, v)}
     return found
 
 
 def _dropped(path: str, value: Any) -> bool:
-    """Whether a value is a mapping, whose values are listed, or a probability of training."""
-    return isinstance(value, Mapping) or path.rpartition(".")[2] == "dropout"
+    """Whether a value is a mapping, whose values are listed, or matters only in training."""
+    return isinstance(value, Mapping) or path.rpartition(".")[2] in OF_TRAINING
+
+
+def _with_component(
+    sub: SublayerPlan, name: str, stack: StackPlan, blocks: Mapping[str, Block]
+) -> Block | None:
+    """A block with the component of a sublayer: of the variant, or of another one that has the same
+    component, if no layer is of this variant.
+    """
+    others = (
+        block
+        for other, block in blocks.items()
+        for one in stack.variants[other].sublayers
+        if one.name == sub.name and one.component == sub.component
+    )
+    return blocks.get(name) or next(others, None)
 
 
 def _complete(sub: SublayerPlan, block: Block | None) -> dict[str, Any]:
-    """The node of a sublayer's component with its sizes. block: a layer with it, if any has."""
-    node = dict(sub.component)
+    """The node of a sublayer's component with its sizes, and the scale of an attention. block: one
+    with it, if any has.
+    """
+    node = _filled(KINDS[sub.kind], sub.component)
+    module: Any = block and getattr(block, sub.name)
     if sub.kind == "attn":
         traits: Any = sub.context.attn
-        return node | {key: getattr(traits, key) for key in HEADS if key in node}
-    if block is None:
+        node |= {key: getattr(traits, key) for key in HEADS if key in node}
+        scale = node.get("scale") or getattr(module, "factor", None)
+        return node | ({"scale": scale} if "scale" in node else {})
+    if module is None:
         return node
-    module: Any = getattr(block, sub.name)
     width = getattr(module, "width", None) or getattr(module.experts, "width", None)
     return node | ({"width": width, "expand": None, "multiple_of": None} if width else {})

@@ -4,7 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from xformer_kit.hub.keys import Choice, Entry, Functions, Key, Values, refuse, unsupported
+from xformer_kit.hub.keys import (
+    Choice,
+    Entry,
+    Functions,
+    Key,
+    NumberKey,
+    Values,
+    refuse,
+    unsupported,
+)
+from xformer_kit.hub.layouts import STACKED
 from xformer_kit.hub.weights import Weight, linear
 
 # Names in transformers -> ours; the first name of ours is written.
@@ -134,11 +144,110 @@ def rope_node(values: Values, at: str = "position") -> dict[str, Any]:
 
 def rope(theta: float = 10_000.0, fraction: float = 1.0) -> Functions:
     """Rotary positions that are the same in all layers. theta, fraction: of the class."""
+    key = "partial_rotary_factor"
+
+    def write(values: Values) -> dict[str, Any]:
+        share = {key: values["position.fraction"]} if fraction != 1.0 else {}
+        return {"rope_parameters": {**rope_node(values), **share}}
+
     return Functions(
-        ROPE_KEYS,
-        lambda config: position_options(rope_settings(config, theta, fraction)),
-        lambda values: {"rope_parameters": rope_node(values)},
+        ROPE_KEYS, lambda config: position_options(rope_settings(config, theta, fraction)), write
     )
+
+
+WIDTH = NumberKey("intermediate_size", "ffn.width")
+SILU = activation("hidden_act", "silu")
+SILU_OF_EXPERTS = activation("hidden_act", "silu", "ffn.expert.activation")
+
+
+def decoder_keys(
+    *,
+    kv_heads: int | None = None,
+    head_dim: int | None = None,
+    width: Entry = WIDTH,
+    activated: Entry = SILU,
+    eps: Entry | float = 1e-6,
+    positions: int = 2048,
+    theta: float = 10_000.0,
+    fraction: float = 1.0,
+    tie: bool = False,
+) -> tuple[Entry, ...]:
+    """The keys of a decoder like Llama. width, activated: of its networks. The others: values of a
+    file without the key.
+    """
+    return (
+        *sizes(),
+        Key("num_key_value_heads", "attn.kv_heads", kv_heads),
+        Key("head_dim", "attn.head_dim", head_dim),
+        width,
+        activated,
+        eps if isinstance(eps, Entry) else Key("rms_norm_eps", "norm.eps", eps),
+        length(positions),
+        rope(theta, fraction),
+        tied(tie),
+    )
+
+
+def not_read(*keys: str) -> Functions:
+    """Keys that published files have, and that the class in transformers does not read."""
+    return Functions(keys, lambda config: {})
+
+
+def window(default: int | None, *switch: str) -> Functions:
+    """A window that all layers have; null is none. default: of a file without the key. switch: a
+    key without which there is none.
+    """
+    key = "sliding_window"
+
+    def read(config: Values) -> dict[str, Any]:
+        size = config.get(key, default) if all(config.get(one) for one in switch) else None
+        if size is None:
+            return {"mask": "causal"}
+        return {"mask": "sliding_window", "mask.window": size}
+
+    def write(values: Values) -> dict[str, Any]:
+        used = values["mask.name"] == "sliding_window"
+        return {key: values.get("mask.window"), **dict.fromkeys(switch, used)}
+
+    return Functions((key, *switch), read, write)
+
+
+LOCAL = "model.decoder.variants.local"  # layers with a window
+KINDS = {"sliding_attention": "local", "full_attention": "base"}
+
+
+def all_are(value: str, key: str = "layer_types") -> Functions:
+    """A list of which only one item can be composed, which is not written."""
+
+    def read(config: Values) -> dict[str, Any]:
+        for item in config.get(key) or ():
+            if item != value:
+                raise unsupported(key, item, (value,))
+        return {}
+
+    return Functions((key,), read)
+
+
+def rope_of_kinds(
+    config: Values, paths: Mapping[str, str], theta: Mapping[str, float], old: Mapping[str, Values]
+) -> dict[str, Any]:
+    """Returns the overrides of rotary positions that differ between kinds of layers. paths: kind ->
+    config path. theta: of files without it. old: kind -> the keys that a file before transformers 5
+    has for it.
+    """
+    node = config.get("rope_parameters") or {}
+    if not node.keys() <= paths.keys():
+        node = {}
+    found: dict[str, Any] = {}
+    for kind, path in paths.items():
+        keys = {"rope_parameters": node[kind]} if node.get(kind) else old[kind]
+        found |= position_options(rope_settings(keys, theta[kind]), path)
+    return found
+
+
+def write_rope_of_kinds(values: Values, paths: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the settings of transformers for each kind of layers that the model has."""
+    return {"rope_parameters": {kind: rope_node(values, path) for kind, path in paths.items()}}
 
 
 def layer_types(
@@ -189,6 +298,24 @@ def projections(
     return tuple(w for n, own in names.items() for w in linear(f"{theirs}.{own}", f"{ours}.{n}"))
 
 
+def experts(
+    theirs: str, names: Sequence[str] = ("gate_proj", "up_proj", "down_proj")
+) -> tuple[Weight, ...]:
+    """The matrices of experts, each in tensors of its own, of gated networks. names: gate, up and
+    down in the file.
+    """
+    ours = ("gate", "up", "down")
+    return tuple(
+        Weight(f"{theirs}.{{e}}.{name}.weight", f"decoder.{{i}}.ffn.experts.{own}.weight", STACKED)
+        for name, own in zip(names, ours, strict=True)
+    )
+
+
+def offset_norm(theirs: str, ours: str) -> Weight:
+    """A norm whose gain is 1 + weight (Gemma)."""
+    return Weight(f"{theirs}.weight", f"{ours}.offset")
+
+
 LAYER = "model.layers.{i}"
 EMBEDDING_AND_HEAD = (
     Weight("model.embed_tokens.weight", "embed.weight"),
@@ -198,6 +325,10 @@ EMBEDDING_AND_HEAD = (
 PRE_NORMS = (
     *linear(f"{LAYER}.input_layernorm", "decoder.{i}.placement.attn.norm.0"),
     *linear(f"{LAYER}.post_attention_layernorm", "decoder.{i}.placement.ffn.norm.0"),
+)
+OUTPUT_NORMS = (
+    *linear(f"{LAYER}.post_attention_layernorm", "decoder.{i}.placement.attn.norm.0"),
+    *linear(f"{LAYER}.post_feedforward_layernorm", "decoder.{i}.placement.ffn.norm.0"),
 )
 LLAMA_WEIGHTS = (
     *EMBEDDING_AND_HEAD,

@@ -66,6 +66,17 @@ class Key(Entry):
 
 
 @dataclass(frozen=True)
+class NumberKey(Key):
+    """A key that is one option, and a number: null, or a name such as sqrt_dim, is refused."""
+
+    def read(self, config):
+        return {self.ours: self.to_ours(_number(found(config, self.keys, self.default), self))}
+
+    def write(self, values):
+        return {self.theirs: self.to_theirs(_number(values.get(self.ours), self))}
+
+
+@dataclass(frozen=True)
 class Choice(Entry):
     """A key with a fixed number of values, each of which is one of ours.
 
@@ -147,6 +158,12 @@ def found(config: Values, keys: tuple[str, ...], default: Any) -> Any:
     if default is REQUIRED:
         raise config_error(keys[0], "is missing in config.json", fix="Bring the whole file.")
     return default
+
+
+def _number(value: Any, key: Key) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise refuse(key.theirs, value, "must be a number")
+    return value
 
 
 def unsupported(key: str, value: Any, values: Any) -> Exception:

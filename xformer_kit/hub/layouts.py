@@ -82,6 +82,18 @@ class Concatenated(Layout):
         return [torch.cat(list(tensors))]
 
 
+class ConcatenatedOutputs(Layout):
+    """One tensor of a file holds ours, which have one shape, one after the other along the last
+    axis but one: that of outputs, also if experts come before it.
+    """
+
+    def read(self, tensors, rows, heads):
+        return list(tensors[0].chunk(len(rows), -2))
+
+    def write(self, tensors, heads):
+        return [torch.cat(list(tensors), -2)]
+
+
 @dataclass(frozen=True)
 class Interleaved(Layout):
     """One tensor of a file holds `count` of ours row by row: rows 0, count, 2 count, ... are the
@@ -145,6 +157,7 @@ class Stacked(Layout):
 SAME = Layout()
 TRANSPOSED = EachTensor(lambda x: x.mT, lambda x: x.mT)
 CONCATENATED = Concatenated()
+CONCATENATED_OUTPUTS = ConcatenatedOutputs()
 INTERLEAVED = Interleaved()
 PER_HEAD = PerHead()
 KEYS_AND_VALUES = KeysAndValues()

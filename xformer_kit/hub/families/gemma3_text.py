@@ -2,31 +2,28 @@
 
 from xformer_kit.hub.common import (
     HEAD_IS_EMBEDDING,
+    KINDS,
     LAYER,
+    LOCAL,
     ROPE_KEYS,
     activation,
     gated_ffn,
     layer_types,
     length,
-    position_options,
+    offset_norm,
     projections,
-    rope_node,
-    rope_settings,
+    rope_of_kinds,
     sizes,
     tied,
+    write_rope_of_kinds,
 )
 from xformer_kit.hub.family import Family
-from xformer_kit.hub.keys import Fixed, Functions, Key, Values
+from xformer_kit.hub.keys import Fixed, Functions, Key, NumberKey, Values
 from xformer_kit.hub.weights import Weight
 
-HERE, LOCAL = "decoder.{i}", "model.decoder.variants.local"
+HERE = "decoder.{i}"
 PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
-KINDS = {"sliding_attention": "local", "full_attention": "base"}
-
-
-def offset(theirs: str, ours: str) -> Weight:
-    """A norm whose gain is 1 + weight."""
-    return Weight(f"{theirs}.weight", f"{ours}.offset")
+PATHS = {"full_attention": "position", "sliding_attention": f"{LOCAL}.position"}
 
 
 def kinds(config: Values) -> list[str]:
@@ -38,28 +35,32 @@ def kinds(config: Values) -> list[str]:
 
 def read_rope(config: Values) -> dict:
     """Rotary positions of both kinds of layers."""
-    node = config.get("rope_parameters") or {}
-    if not node.keys() <= KINDS.keys():
-        node = {}  # of a file before transformers 5
     plain = {key: value for key, value in config.items() if key != "rope_parameters"}
     local = {"rope_theta": config.get("rope_local_base_freq", 1e4)}
-    both = (
-        ("position", "full_attention", plain, 1e6),
-        (f"{LOCAL}.position", "sliding_attention", local, 1e4),
-    )
-    found: dict = {}
-    for at, kind, own, theta in both:
-        of_kind = {"rope_parameters": node[kind]} if kind in node else own
-        found |= position_options(rope_settings(of_kind, theta), at)
-    return found
+    theta = {"full_attention": 1e6, "sliding_attention": 1e4}
+    old = {"full_attention": plain, "sliding_attention": local}
+    return rope_of_kinds(config, PATHS, theta, old)
 
 
 def write_rope(values: Values) -> dict:
     """Both kinds of layers."""
-    at = {"full_attention": "position", "sliding_attention": f"{LOCAL}.position"}
-    return {"rope_parameters": {kind: rope_node(values, path) for kind, path in at.items()}}
+    return write_rope_of_kinds(values, PATHS)
 
 
+GEMMA_NORMS = (
+    offset_norm("model.norm", "decoder.norm"),
+    offset_norm(f"{LAYER}.input_layernorm", f"{HERE}.placement.attn.before.0"),
+    offset_norm(f"{LAYER}.post_attention_layernorm", f"{HERE}.placement.attn.after.0"),
+    offset_norm(f"{LAYER}.pre_feedforward_layernorm", f"{HERE}.placement.ffn.before.0"),
+    offset_norm(f"{LAYER}.post_feedforward_layernorm", f"{HERE}.placement.ffn.after.0"),
+)
+QUERY_SCALE = NumberKey(
+    "query_pre_attn_scalar",
+    "attn.scale",
+    256,
+    to_ours=lambda scalar: scalar**-0.5,
+    to_theirs=lambda scale: round(scale**-2),
+)
 FAMILY = Family(
     preset="gemma3",
     architectures=("Gemma3ForCausalLM",),
@@ -72,13 +73,7 @@ FAMILY = Family(
         Key("rms_norm_eps", "norm.eps", 1e-6),
         length(131_072),
         tied(True),
-        Key(
-            "query_pre_attn_scalar",
-            "attn.scale",
-            256,
-            to_ours=lambda scalar: scalar**-0.5,
-            to_theirs=lambda scale: round(scale**-2),
-        ),
+        QUERY_SCALE,
         Key("final_logit_softcapping", "model.logit_softcap", None),
         Fixed("attn_logit_softcapping", None),
         Fixed("attention_bias", False),
@@ -90,13 +85,9 @@ FAMILY = Family(
     weights=(
         Weight("model.embed_tokens.weight", "embed.weight"),
         Weight("lm_head.weight", "head.weight"),
-        offset("model.norm", "decoder.norm"),
-        offset(f"{LAYER}.input_layernorm", f"{HERE}.placement.attn.before.0"),
-        offset(f"{LAYER}.post_attention_layernorm", f"{HERE}.placement.attn.after.0"),
-        offset(f"{LAYER}.pre_feedforward_layernorm", f"{HERE}.placement.ffn.before.0"),
-        offset(f"{LAYER}.post_feedforward_layernorm", f"{HERE}.placement.ffn.after.0"),
-        offset(f"{LAYER}.self_attn.q_norm", f"{HERE}.attn.q_norm"),
-        offset(f"{LAYER}.self_attn.k_norm", f"{HERE}.attn.k_norm"),
+        *GEMMA_NORMS,
+        offset_norm(f"{LAYER}.self_attn.q_norm", f"{HERE}.attn.q_norm"),
+        offset_norm(f"{LAYER}.self_attn.k_norm", f"{HERE}.attn.k_norm"),
         *projections(f"{LAYER}.self_attn"),
         *gated_ffn(f"{LAYER}.mlp"),
     ),

@@ -4,8 +4,15 @@ of one width.
 
 from collections.abc import Mapping
 
-from xformer_kit.hub.common import activation, gated_ffn, layer_types, length, projections, rope
-from xformer_kit.hub.families.gemma3_text import offset
+from xformer_kit.hub.common import (
+    activation,
+    gated_ffn,
+    layer_types,
+    length,
+    offset_norm,
+    projections,
+    rope,
+)
 from xformer_kit.hub.family import IGNORED, Family
 from xformer_kit.hub.keys import Entry, Fixed, Functions, Key, Values, refuse
 from xformer_kit.hub.weights import Weight
@@ -109,9 +116,9 @@ def blocks(stack: str) -> tuple[Weight, ...]:
     attentions = {ours: theirs for ours, theirs in names.items() if ours != "ffn"}
     return (
         *(w for o, t in attentions.items() for w in projections(f"{there}.{t}", f"{here}.{o}")),
-        *(offset(theirs, ours) for theirs, ours in norms.items()),
+        *(offset_norm(theirs, ours) for theirs, ours in norms.items()),
         *gated_ffn(f"{there}.mlp", f"{here}.ffn"),
-        offset(f"model.{stack}.norm", f"{stack}.norm"),
+        offset_norm(f"model.{stack}.norm", f"{stack}.norm"),
     )
 
 
