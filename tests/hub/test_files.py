@@ -54,6 +54,14 @@ def test_an_earlier_file_is_read_as_transformers_reads_it(name):
     assert computed(old) == computed(now)
 
 
+def test_the_guide_lists_every_family_and_has_the_file_of_one():
+    guide = (PATH.parents[1] / "docs/guide/published_models.md").read_text()
+    assert (PATH.parents[1] / "xformer_kit/hub/families/arcee.py").read_text() in guide
+    rows = {name: of_type(name) for name in model_types()}
+    lines = [f"| `{name}` | `{f.preset}` | {f.architectures[0]} |" for name, f in rows.items()]
+    assert [line for line in lines if line not in guide] == []
+
+
 def test_every_family_has_its_preset():
     assert {of_type(model_type).preset for model_type in model_types()} <= {*PRESETS}
 

@@ -63,7 +63,7 @@ def family_of(config: Mapping[str, Any]) -> Family:
     if name not in known:
         near = difflib.get_close_matches(str(name), known, 3)
         fix = f"Similar: {', '.join(near)}. " if near else ""
-        fix += "xformer parity lists all. A family is a file of two tables: see CONTRIBUTING.md."
+        fix += "docs/guide/published_models.md lists all, and how to write one."
         raise config_error("model_type", "is of no family that is known here", f"{name}", fix)
     return of_type(str(name))
 
