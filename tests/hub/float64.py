@@ -1,8 +1,12 @@
 """Models of transformers in float64: their casts to fp32, in norms and softmax, do nothing."""
 
+from functools import partial
+
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from transformers.models.bloom.modeling_bloom import BloomGelu
 
 DOUBLE = torch.float64
 
@@ -15,6 +19,8 @@ class KeepFloat64(TorchFunctionMode):
         is_double = bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype == DOUBLE
         if is_double and function is torch.Tensor.float:
             return args[0]
+        if function is torch.Tensor.bfloat16:  # Falcon rounds the slopes of ALiBi in any precision
+            return args[0]
         if is_double:
             args = tuple(DOUBLE if arg is torch.float32 else arg for arg in args)
             kwargs = {k: DOUBLE if v is torch.float32 else v for k, v in kwargs.items()}
@@ -23,12 +29,15 @@ class KeepFloat64(TorchFunctionMode):
 
 def double(model: nn.Module) -> nn.Module:
     """Casts a model to float64, but not the rates of rotary positions, which are numbers in fp32 in
-    every precision. Gemma's factor on embeddings is in the precision of the model.
+    every precision. Gemma's factor on embeddings is in the precision of the model. BLOOM's gelu has
+    sqrt(2 / pi) with 8 digits.
     """
     model = model.double()
     for module in model.modules():
         if hasattr(module, "scalar_embed_scale"):
             module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=DOUBLE)
+        if isinstance(module, BloomGelu):
+            module.forward = partial(F.gelu, approximate="tanh")  # type: ignore[method-assign]
         for name, buffer in module.named_buffers(recurse=False):
             if "inv_freq" in name:
                 setattr(module, name, buffer.float())

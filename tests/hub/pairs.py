@@ -72,6 +72,7 @@ def randomise(model: nn.Module) -> nn.Module:
 def their_model(case: Case, kernel: str = "eager") -> nn.Module:
     """The model of a case with random weights, in evaluation mode."""
     cls = getattr(transformers, case.architecture)
+    kernel = "sdpa" if case.config.get("alibi") else kernel  # Falcon's eager adds ALiBi twice
     config = cls.config_class(**case.config, attn_implementation=kernel)
     return randomise(cls(config)).eval()
 
@@ -149,6 +150,7 @@ def load(folder: Path, dtype: torch.dtype, kernel: str = "eager") -> Any:
     """Their model from a directory."""
     config = json.loads((folder / "config.json").read_text())
     cls = getattr(transformers, config["architectures"][0])
+    kernel = "sdpa" if config.get("alibi") else kernel
     return cls.from_pretrained(folder, dtype=dtype, attn_implementation=kernel).eval()
 
 

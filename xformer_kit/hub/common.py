@@ -110,13 +110,15 @@ def position_options(settings: Values, at: str = "position") -> dict[str, Any]:
     return options | {f"{at}.scaling": {"name": "longrope" if name == "su" else name, **scaling}}
 
 
-def rope_node(values: Values, at: str = "position") -> dict[str, Any]:
-    """Returns the settings of transformers for the options of a position."""
+def rope_node(values: Values, at: str = "position", default: float = 1.0) -> dict[str, Any]:
+    """Returns the settings of transformers for the options of a position. default: the fraction of
+    the class, which is not written if it is 1.
+    """
     scaling = values.get(f"{at}.scaling", values.get("position.scaling", "none"))
     theta = values.get(f"{at}.theta", values.get("position.theta"))
     fraction = values.get(f"{at}.fraction", values.get("position.fraction"))
     node = {"rope_theta": theta, "rope_type": "default"}
-    if fraction != 1.0:
+    if fraction != 1.0 or default != 1.0:
         node["partial_rotary_factor"] = fraction
     if isinstance(scaling, Mapping) and scaling["name"] != "none":
         node["rope_type"] = scaling["name"]
@@ -130,8 +132,26 @@ def rope(theta: float = 10_000.0, fraction: float = 1.0) -> Functions:
     return Functions(
         ROPE_KEYS,
         lambda config: position_options(rope_settings(config, theta, fraction)),
-        lambda values: {"rope_parameters": rope_node(values)},
+        lambda values: {"rope_parameters": rope_node(values, default=fraction)},
     )
+
+
+def parallel_layout(is_parallel: bool, shared: bool = True) -> dict[str, Any]:
+    """The overrides of blocks whose attention and feed-forward network are parallel, or not.
+    shared: whether both read the output of one norm.
+    """
+    layout = [["attn", "ffn"]] if is_parallel else None
+    return {"model.decoder.layout": layout, "placement.shared": shared or not is_parallel}
+
+
+def query_key_norm(theirs: str, kind: str = "head") -> Choice:
+    """Whether queries and keys are normalised. kind: name of the norm."""
+    return Choice(theirs, "attn.qk_norm", {False: "none", True: kind}, False)
+
+
+def is_parallel(values: Values) -> bool:
+    """Whether attention and feed-forward network of a composition are parallel."""
+    return values["model.decoder.layout"] == [["attn", "ffn"]]
 
 
 def layer_types(
@@ -156,6 +176,17 @@ def layer_types(
     return Functions((key, *read_by_default), read, write)
 
 
+def pattern_options(order: Sequence[str], variants: Mapping[str, Any]) -> dict[str, Any]:
+    """The overrides of the variants of layers. order: the variant of each layer. variants: option
+    of a variant -> value, such as local.mask.window; without those that no layer has.
+    """
+    used = {name: value for name, value in variants.items() if name.split(".")[0] in order}
+    found: dict[str, Any] = {"model.decoder.pattern": shortest_period(list(order))}
+    if set(order) <= {"base"}:
+        found["model.decoder.variants"] = None
+    return found | {f"model.decoder.variants.{name}": value for name, value in used.items()}
+
+
 def shortest_period(items: list[str]) -> list[str]:
     """Returns the shortest list that gives `items` if it is repeated and cut."""
     return next(
@@ -177,6 +208,13 @@ def projections(
     """The four maps of an attention, with biases."""
     names = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": out}
     return tuple(w for n, own in names.items() for w in linear(f"{theirs}.{own}", f"{ours}.{n}"))
+
+
+def fully_connected(
+    theirs: str, up: str, down: str, ours: str = "decoder.{i}.ffn"
+) -> tuple[Weight, ...]:
+    """The two matrices of a network without a gate, with biases."""
+    return (*linear(f"{theirs}.{up}", f"{ours}.up"), *linear(f"{theirs}.{down}", f"{ours}.down"))
 
 
 LAYER = "model.layers.{i}"

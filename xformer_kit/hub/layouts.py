@@ -142,6 +142,16 @@ class Stacked(Layout):
         return list(tensors[0])
 
 
+class Rows(Layout):
+    """Each row of the file's tensor along the first axis is one of ours."""
+
+    def read(self, tensors, rows, heads):
+        return list(tensors[0])
+
+    def write(self, tensors, heads):
+        return [torch.stack(list(tensors))]
+
+
 SAME = Layout()
 TRANSPOSED = EachTensor(lambda x: x.mT, lambda x: x.mT)
 CONCATENATED = Concatenated()
@@ -149,4 +159,5 @@ INTERLEAVED = Interleaved()
 PER_HEAD = PerHead()
 KEYS_AND_VALUES = KeysAndValues()
 STACKED = Stacked()
+ROWS = Rows()
 ONE_ROW = EachTensor(lambda x: x[0], lambda x: x[None])  # (1, n) is (n,)
