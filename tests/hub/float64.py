@@ -19,6 +19,9 @@ class KeepFloat64(TorchFunctionMode):
         is_double = bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype == DOUBLE
         if is_double and function is torch.Tensor.float:
             return args[0]
+        if function is torch.polar:  # DeepSeek-V2; it rounds in fp32 otherwise than cos and sin
+            size, angle = args
+            return torch.complex(size * angle.cos(), size * angle.sin())
         if function is torch.Tensor.bfloat16:  # Falcon rounds the slopes of ALiBi in any precision
             return args[0]
         if is_double:

@@ -73,7 +73,10 @@ def their_model(case: Case, kernel: str = "eager") -> nn.Module:
     """The model of a case with random weights, in evaluation mode."""
     cls = getattr(transformers, case.architecture)
     kernel = "sdpa" if case.config.get("alibi") else kernel  # Falcon's eager adds ALiBi twice
-    config = cls.config_class(**case.config, attn_implementation=kernel)
+    config = cls.config_class(
+        **case.config, attn_implementation=kernel, experts_implementation="eager"
+    )
+    torch.manual_seed(12)  # some of its first values are random too
     return randomise(cls(config)).eval()
 
 
@@ -127,16 +130,15 @@ def our_gradients(ours: Model, table: Table) -> dict[str, Tensor]:
     """Gradients of our parameters by the names of their files."""
     ours.zero_grad()
     loss_of(our_logits(ours)).backward()
-    values = {name: parameter.detach().clone() for name, parameter in ours.named_parameters()}
+    tensors = ours.state_dict(keep_vars=True)  # with buffers, whose gradients are 0
+    values = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     with torch.no_grad():
-        for parameter in ours.parameters():
-            parameter.copy_(
-                torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            )
+        for tensor in tensors.values():
+            tensor.copy_(torch.zeros_like(tensor) if tensor.grad is None else tensor.grad)
     found = {name: tensor.detach().clone() for name, tensor in written(table, ours)}
     with torch.no_grad():
-        for name, parameter in ours.named_parameters():
-            parameter.copy_(values[name])
+        for name, tensor in tensors.items():
+            tensor.copy_(values[name])
     ours.zero_grad()
     return found
 
@@ -151,7 +153,8 @@ def load(folder: Path, dtype: torch.dtype, kernel: str = "eager") -> Any:
     config = json.loads((folder / "config.json").read_text())
     cls = getattr(transformers, config["architectures"][0])
     kernel = "sdpa" if config.get("alibi") else kernel
-    return cls.from_pretrained(folder, dtype=dtype, attn_implementation=kernel).eval()
+    kernels = {"attn_implementation": kernel, "experts_implementation": "eager"}
+    return cls.from_pretrained(folder, dtype=dtype, **kernels).eval()
 
 
 def files_of(folder: Path) -> dict[str, Tensor]:

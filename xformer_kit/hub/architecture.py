@@ -15,6 +15,7 @@ NOT_COMPARED = {
     *("layers", "unique_layers", "sharing", "train_loops", "encoder", "decoder"),
     *("dropout", "vocab_size", "vocab_multiple", "seed", "freeze", "unfreeze_at"),
 }
+LATENT = ("head_dim", "rope_head_dim", "kv_rank")
 HEADS = ("heads", "kv_heads", "head_dim", "v_head_dim")
 
 
@@ -100,7 +101,11 @@ def _complete(sub: SublayerPlan, block: Block | None) -> dict[str, Any]:
     node = dict(sub.component)
     if sub.kind == "attn":
         traits: Any = sub.context.attn
-        return node | {key: getattr(traits, key) for key in HEADS if key in node}
+        sizes = {key: getattr(traits, key) for key in HEADS if key in node}
+        if traits.head_dim_option != "head_dim" and block is not None:  # of latent attention
+            own = getattr(block, sub.name)
+            sizes |= {key: getattr(own, key) for key in LATENT if key in node}
+        return node | sizes
     if block is None:
         return node
     module: Any = getattr(block, sub.name)

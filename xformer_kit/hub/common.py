@@ -144,6 +144,43 @@ def parallel_layout(is_parallel: bool, shared: bool = True) -> dict[str, Any]:
     return {"model.decoder.layout": layout, "placement.shared": shared or not is_parallel}
 
 
+def query_key_value_bias(theirs: str, default: bool) -> Choice:
+    """Whether the maps to queries, keys and values have biases; that of the output has none."""
+    return Choice(theirs, "attn.bias", {False: False, True: ["q", "k", "v"]}, default)
+
+
+def all_biases(theirs: str, default: bool) -> Functions:
+    """Whether the maps of attentions and networks have biases."""
+    return Functions(
+        (theirs,),
+        lambda config: dict.fromkeys(("attn.bias", "ffn.bias"), config.get(theirs, default)),
+        lambda values: {theirs: values["attn.bias"]},
+    )
+
+
+def window(default: int | None = None, theirs: str = "sliding_window") -> Functions:
+    """The window of all layers, or none."""
+
+    def read(config: Values) -> dict[str, Any]:
+        tokens = config.get(theirs, default)
+        if tokens is None:
+            return {"mask": "causal"}
+        return {"mask": "sliding_window", "mask.window": tokens}
+
+    return Functions((theirs,), read, lambda values: {theirs: values.get("mask.window")})
+
+
+def unread(*keys: str) -> Functions:
+    """Keys that the class in transformers does not read."""
+    return Functions(keys, lambda config: {})
+
+
+def no_padding_token() -> Functions:
+    """pad_token_id, which is written because that of the class is not in a small vocabulary."""
+    key = "pad_token_id"
+    return Functions((key,), lambda config: {}, lambda values: {key: None})
+
+
 def query_key_norm(theirs: str, kind: str = "head") -> Choice:
     """Whether queries and keys are normalised. kind: name of the norm."""
     return Choice(theirs, "attn.qk_norm", {False: "none", True: kind}, False)
@@ -170,7 +207,7 @@ def layer_types(
         return {"model.decoder.pattern": shortest_period([names[kind] for kind in kinds])}
 
     def write(values: Values) -> dict[str, Any]:
-        kinds = {own: kind for kind, own in reversed(names.items())}
+        kinds = {own: kind for kind, own in reversed([*names.items()])}
         return {key: [kinds[variant] for variant in values["model.decoder.order"]]}
 
     return Functions((key, *read_by_default), read, write)

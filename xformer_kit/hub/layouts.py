@@ -118,14 +118,14 @@ class PerHead(Layout):
 
 
 class KeysAndValues(Layout):
-    """Keys and values of each head one after the other along the first axis, with head_dim and
-    v_head_dim channels (DeepSeek-V2: kv_b_proj). head_dim: without the rotated channels.
+    """Rows of each head of several of ours one after the other along the first axis, such as
+    head_dim of keys and v_head_dim of values (DeepSeek-V2: kv_b_proj).
     """
 
     def read(self, tensors, rows, heads):
-        keys = rows[0] // heads.heads
         split = tensors[0].unflatten(0, (heads.heads, -1))
-        return [part.flatten(0, 1) for part in split.split([keys, split.shape[1] - keys], 1)]
+        counts = [count // heads.heads for count in rows]
+        return [part.flatten(0, 1) for part in split.split(counts, 1)]
 
     def write(self, tensors, heads):
         split = [tensor.unflatten(0, (heads.heads, -1)) for tensor in tensors]

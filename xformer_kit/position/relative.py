@@ -23,8 +23,8 @@ class Alibi(Position):
     authors' code, in BLOOM and, in another form, in MPT. geometric: the same ratio from head to
     head, as in the paper's text.
 
-    factor: Falcon-RW adds slope * distance before scores are multiplied by head_dim^-0.5 (Almazrouei
-    et al., 2023, arXiv:2311.16867, the released code).
+    factor: Falcon-RW adds slope * distance before scores are multiplied by head_dim^-0.5
+    (Almazrouei et al., 2023, arXiv:2311.16867, the released code).
     """
 
     slope: Tensor

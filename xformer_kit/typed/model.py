@@ -116,6 +116,7 @@ class Position(TypedDict, total=False):  # a component of position
     slopes: Literal['press', 'geometric']
     exponent: float
     symmetric: bool
+    factor: float
     bidirectional: bool | None
     rotated_heads: int | None
     fraction: float

@@ -17,7 +17,7 @@ from xformer_kit.hub.common import (
 )
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Fixed, Functions, Key, Values
-from xformer_kit.hub.weights import Weight, linear
+from xformer_kit.hub.weights import Weight
 
 HERE, LOCAL = "decoder.{i}", "model.decoder.variants.local"
 PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")

@@ -49,9 +49,7 @@ FAMILY = Family(
         Key("intermediate_size", "ffn.width", None),
         activation("activation_function", "gelu_new"),
         Key("layer_norm_epsilon", "norm.eps", 1e-5),
-        Functions(
-            ("attention_types", "attention_layers", "window_size"), pattern, attention_types
-        ),
+        Functions(("attention_types", "attention_layers", "window_size"), pattern, attention_types),
         tied(True),
     ),
     weights=(
