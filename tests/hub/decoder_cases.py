@@ -50,9 +50,8 @@ MOE = {
     "first_k_dense_replace": 1,
     "routed_scaling_factor": 1.3,
 }
-DEEPSEEK = {
+LATENT = {
     **COMMON,
-    **MOE,
     "num_key_value_heads": HEADS,
     "kv_lora_rank": 10,
     "q_lora_rank": 14,
@@ -60,6 +59,7 @@ DEEPSEEK = {
     "qk_rope_head_dim": 4,
     "v_head_dim": 7,
 }
+DEEPSEEK = {**LATENT, **MOE}
 QWEN3_NEXT = {
     **LLAMA,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
@@ -298,6 +298,23 @@ CASES: dict[str, Case] = {
             "tie_word_embeddings": True,
             "rms_norm_eps": ODD_EPS,
             "linear_conv_kernel_dim": 3,
+        },
+    ),
+    "minicpm3": Case(
+        "MiniCPM3ForCausalLM", {**LATENT, "rms_norm_eps": 1e-6, "dim_model_base": 20}
+    ),
+    "minicpm3 of other factors": Case(
+        "MiniCPM3ForCausalLM",
+        {
+            **LATENT,
+            "rms_norm_eps": 1e-6,
+            "q_lora_rank": None,
+            "v_head_dim": None,
+            "attention_bias": True,
+            "scale_emb": 3,
+            "scale_depth": 1.7,
+            "tie_word_embeddings": False,
+            **rope("yarn", mscale=0.7, mscale_all_dim=0.9, **SCALED),
         },
     ),
 }
