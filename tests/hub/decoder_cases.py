@@ -300,9 +300,7 @@ CASES: dict[str, Case] = {
             "linear_conv_kernel_dim": 3,
         },
     ),
-    "minicpm3": Case(
-        "MiniCPM3ForCausalLM", {**LATENT, "rms_norm_eps": 1e-6, "dim_model_base": 20}
-    ),
+    "minicpm3": Case("MiniCPM3ForCausalLM", {**LATENT, "rms_norm_eps": 1e-6, "dim_model_base": 20}),
     "minicpm3 of other factors": Case(
         "MiniCPM3ForCausalLM",
         {
@@ -316,5 +314,10 @@ CASES: dict[str, Case] = {
             "tie_word_embeddings": False,
             **rope("yarn", mscale=0.7, mscale_all_dim=0.9, **SCALED),
         },
+    ),
+    "apertus": Case("ApertusForCausalLM", {**LLAMA, "rms_norm_eps": ODD_EPS}),
+    "apertus with biases": Case(
+        "ApertusForCausalLM",
+        {**LLAMA, "attention_bias": True, "tie_word_embeddings": True, **rope("default")},
     ),
 }

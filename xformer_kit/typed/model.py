@@ -185,7 +185,7 @@ class Placement(TypedDict, total=False):  # a component of placement
     eps: float
 
 
-FfnName = Literal["glu", "mlp", "moe", "dense", "experts", "feed_forward", "geglu",
+FfnName = Literal["glu", "mlp", "moe", "xielu", "dense", "experts", "feed_forward", "geglu",
     "mixture_of_experts", "reglu", "swiglu"]
 
 
