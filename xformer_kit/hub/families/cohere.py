@@ -12,6 +12,7 @@ from xformer_kit.hub.common import (
     rope,
     sizes,
     tied,
+    unread,
 )
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Key
@@ -29,6 +30,7 @@ COHERE_KEYS = (
     Key("logit_scale", "model.logit_scale", 0.0625),
     Key("attention_bias", "attn.bias", False),
     tied(True),
+    unread("model_max_length"),
 )
 COHERE_WEIGHTS = (
     *EMBEDDING_AND_HEAD,

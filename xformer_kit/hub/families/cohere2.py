@@ -1,12 +1,17 @@
 """Command R7B and Command A (Cohere, 2025, arXiv:2504.00698)."""
 
-from xformer_kit.hub.common import HEAD_IS_EMBEDDING, pattern_options, rope
+from xformer_kit.hub.common import HEAD_IS_EMBEDDING, pattern_options, rope, unread
 from xformer_kit.hub.families.cohere import COHERE_KEYS, COHERE_WEIGHTS
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Functions, Key, Values, refuse, unsupported
 
 KINDS = {"sliding_attention": "base", "full_attention": "full"}
 PATTERN = "sliding_window_pattern"
+UNREAD = (
+    *("cache_implementation", "layer_switch", "order_of_interleaved_layers", "rotary_pct"),
+    *("position_embedding_type", "use_embedding_sharing", "use_gated_activation"),
+    *("use_parallel_block", "use_parallel_embedding"),
+)
 
 
 def layers(config: Values) -> dict:
@@ -38,6 +43,7 @@ FAMILY = Family(
         rope(),
         Key("head_dim", "attn.head_dim", None),
         Functions(("layer_types", "sliding_window", PATTERN), layers, layer_keys),
+        unread(*UNREAD),
     ),
     weights=COHERE_WEIGHTS,
     tied=HEAD_IS_EMBEDDING,

@@ -10,6 +10,7 @@ from xformer_kit.hub.common import (
     rope,
     sizes,
     tied,
+    unread,
 )
 from xformer_kit.hub.families.deepseek_v3 import (
     CORRECTION,
@@ -52,6 +53,7 @@ FAMILY = Family(
         Key("norm_topk_prob", "ffn.router.renormalise", False),
         Functions(WINDOW_KEYS, no_window, lambda values: {"sliding_window": None}),
         rope(),
+        unread("use_sliding_window"),
         Fixed("scoring_func", "noaux_tc"),
         Fixed("topk_method", "noaux_tc"),
         tied(False),

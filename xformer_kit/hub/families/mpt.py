@@ -5,6 +5,7 @@ from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Fixed, Functions, Key, Values, refuse
 from xformer_kit.hub.layouts import CONCATENATED
 from xformer_kit.hub.weights import Weight, fused, linear
+from xformer_kit.registry import format_value
 
 HERE, LAYER = "decoder.{i}", "transformer.blocks.{i}"
 QKV = tuple(f"{HERE}.attn.{name}" for name in "qkv")
@@ -24,7 +25,7 @@ def attention(config: Values) -> dict:
     node = config.get("attn_config") or {}
     for key, value in ATTENTION.items():
         if node.get(key, value) != value:
-            raise refuse(f"attn_config.{key}", node[key], f"must be {value}")
+            raise refuse(f"attn_config.{key}", node[key], f"must be {format_value(value)}")
     return {
         "attn.clip": node.get("clip_qkv") or None,
         "attn.scale": node.get("softmax_scale"),

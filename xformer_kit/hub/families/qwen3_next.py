@@ -11,6 +11,7 @@ from xformer_kit.hub.common import (
     rope,
     sizes,
     tied,
+    unread,
 )
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Fixed, Functions, Key, Values, refuse, unsupported
@@ -102,7 +103,8 @@ FAMILY = Family(
         Fixed("attention_bias", False),
         Fixed("decoder_sparse_step", 1),
         Fixed("mlp_only_layers", [], None),
-        Functions(("intermediate_size",), lambda config: {}),  # of layers without experts
+        unread("use_sliding_window"),
+        unread("intermediate_size"),  # of layers without experts, which there are not
         rope(fraction=0.25),
         tied(False),
     ),
