@@ -6,7 +6,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from transformers.models.bloom.modeling_bloom import BloomGelu
 
 DOUBLE = torch.float64
 
@@ -39,7 +38,7 @@ def double(model: nn.Module) -> nn.Module:
     for module in model.modules():
         if hasattr(module, "scalar_embed_scale"):
             module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=DOUBLE)
-        if isinstance(module, BloomGelu):
+        if type(module).__name__ == "BloomGelu":
             module.forward = partial(F.gelu, approximate="tanh")  # type: ignore[method-assign]
         for name, buffer in module.named_buffers(recurse=False):
             if "inv_freq" in name:
