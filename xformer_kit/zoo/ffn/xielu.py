@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from xformer_kit.ffn import FFNS
-from xformer_kit.ffn.dense import Dense, hidden_width
+from xformer_kit.ffn import FFNS, Dense, hidden_width
 from xformer_kit.tensors import vector
 
 BETA, EPS = 0.5, -1e-6
