@@ -4,7 +4,9 @@ composed.
 
 import pytest
 
+from xformer_kit.config import compose
 from xformer_kit.hub.identify import identify
+from xformer_kit.pretrained import published_form
 from xformer_kit.registry import ConfigError
 
 SIZES = {
@@ -109,3 +111,18 @@ def test_forms_of_falcon_and_mpt_that_cannot_be_composed_are_refused():
     mpt = {"model_type": "mpt", "vocab_size": 37, "d_model": 48, "n_layers": 2, "n_heads": 6}
     with pytest.raises(ConfigError, match=r"attn_config\.alibi: must be true; got false"):
         identify(mpt | {"attn_config": {"alibi": False}})
+
+
+PRESETS = (
+    *("apertus", "bloom", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "dots1", "ernie4_5"),
+    *("falcon", "glm4", "glm4_moe", "gpt_neo", "gpt_neox", "gpt_oss", "gptj", "minicpm3", "mpt"),
+    *("opt", "phi", "qwen3_next", "stablelm", "starcoder2"),
+)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_a_model_of_its_family(name):
+    config = compose([f"preset={name}", "model.layers=5"], data=False)
+    _, keys = published_form(config, 37, [name])
+    assert keys["model_type"] == name

@@ -53,6 +53,8 @@ def values_of(config: Node, model: Model) -> dict[str, Any]:
                     nodes = _complete(sub, blocks.get(name))
                     found |= _flat({sub.kind: nodes}, at)
                     found |= _flat({"mask": sub.mask, "position": sub.position}, at)
+                    inner = _inner_options(sub.kind, nodes)
+                    found = {f"{at}{sub.kind}.{path}": v for path, v in inner.items()} | found
         found[f"model.{stack.name}.layers"] = len(stack.blocks)
         found[f"model.{stack.name}.order"] = [block.variant for block in stack.blocks]
     return found
@@ -64,6 +66,18 @@ def _flat(node: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield f"{path}{key}", value
         if isinstance(value, Mapping):
             yield from _flat(value, f"{path}{key}.")
+
+
+def _inner_options(kind: str, node: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns {path: value} of all options of the components inside a node, also of those that it
+    leaves out: router.scale.
+    """
+    return {
+        f"{path}.{option}": value
+        for path, _, inner in KINDS[kind].nested(node)
+        for option, value in inner.items()
+        if path in node
+    }
 
 
 def _stack(plan: StackPlan, model: Model) -> dict[str, Any]:
@@ -87,7 +101,13 @@ def _stack(plan: StackPlan, model: Model) -> dict[str, Any]:
             }
             if sub.kind == "attn":
                 nodes |= {"mask": sub.mask, "position": sub.position}
-            found |= {f"{at}.{sub.name}.{p}": v for p, v in _flat(nodes, "") if not _dropped(p, v)}
+            flat = dict(_flat(nodes, ""))
+            for kind in nodes.keys() & KINDS.keys():
+                inner = _inner_options(kind, nodes[kind])
+                flat |= {f"{kind}.{path}": value for path, value in inner.items()}
+                for path in inner:  # in place of the name of a component without options
+                    flat.pop(f"{kind}.{path.rpartition('.')[0]}", None)
+            found |= {f"{at}.{sub.name}.{p}": v for p, v in flat.items() if not _dropped(p, v)}
     return found
 
 

@@ -188,7 +188,7 @@ def query_key_norm(theirs: str, kind: str = "head") -> Choice:
 
 def is_parallel(values: Values) -> bool:
     """Whether attention and feed-forward network of a composition are parallel."""
-    return values["model.decoder.layout"] == [["attn", "ffn"]]
+    return values.get("model.decoder.layout") == [["attn", "ffn"]]
 
 
 def layer_types(
