@@ -94,7 +94,7 @@ def _stack(plan: StackPlan, model: Model) -> dict[str, Any]:
         found[f"{at}.layout"] = [[sub.name for sub in group] for group in block.groups]
         found[f"{at}.placement"] = block.nodes["placement"]
         for sub in block.sublayers:
-            nodes = {
+            nodes: dict[str, Any] = {
                 sub.kind: _complete(sub, blocks[plan.block_index[depth]]),
                 "norm": sub.norm,
                 "multiplier": sub.multiplier * plan.multiplier,
