@@ -1,9 +1,11 @@
 """Models of transformers in float64: their casts to fp32, in norms and softmax, do nothing."""
 
 import math
+from functools import partial
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 DOUBLE = torch.float64
@@ -16,6 +18,11 @@ class KeepFloat64(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         is_double = bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype == DOUBLE
         if is_double and function is torch.Tensor.float:
+            return args[0]
+        if function is torch.polar:  # DeepSeek-V2; it rounds in fp32 otherwise than cos and sin
+            size, angle = args
+            return torch.complex(size * angle.cos(), size * angle.sin())
+        if function is torch.Tensor.bfloat16:  # Falcon rounds the slopes of ALiBi in any precision
             return args[0]
         if is_double:
             args = tuple(DOUBLE if arg is torch.float32 else arg for arg in args)
@@ -44,8 +51,8 @@ def exact_waves(module: nn.Module) -> None:
 
 def double(model: nn.Module) -> nn.Module:
     """Casts a model to float64, but not the rates of rotary positions, which are numbers in fp32 in
-    every precision. Gemma's factor on embeddings is in the precision of the model, and fairseq's
-    sinusoids are exact.
+    every precision. Gemma's factor on embeddings is in the precision of the model, fairseq's
+    sinusoids are exact, and BLOOM's gelu has sqrt(2 / pi) with 8 digits.
     """
     model = model.double()
     for module in model.modules():
@@ -53,6 +60,8 @@ def double(model: nn.Module) -> nn.Module:
             module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=DOUBLE)
         if has_waves(module) and hasattr(module, "get_embedding"):
             exact_waves(module)
+        if type(module).__name__ == "BloomGelu":
+            module.forward = partial(F.gelu, approximate="tanh")  # type: ignore[method-assign]
         for name, buffer in module.named_buffers(recurse=False):
             if "inv_freq" in name:
                 setattr(module, name, buffer.float())

@@ -81,7 +81,9 @@ def randomise(model: nn.Module) -> nn.Module:
 def their_model(case: Case, kernel: str = "eager") -> nn.Module:
     """The model of a case with random weights, in evaluation mode."""
     cls = getattr(transformers, case.architecture)
+    kernel = "sdpa" if case.config.get("alibi") else kernel  # Falcon's eager adds ALiBi twice
     config = cls.config_class(**case.config, attn_implementation=kernel, **EXPERTS)
+    torch.manual_seed(12)  # some of its first values are random too
     return randomise(cls(config)).eval()
 
 
@@ -142,7 +144,7 @@ def our_gradients(ours: Model, table: Table) -> dict[str, Tensor]:
     """Gradients of our parameters by the names of their files."""
     ours.zero_grad()
     loss_of(our_logits(ours)).backward()
-    tensors = ours.state_dict(keep_vars=True)
+    tensors = ours.state_dict(keep_vars=True)  # with buffers, whose gradients are 0
     values = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     with torch.no_grad():
         for tensor in tensors.values():
@@ -164,6 +166,7 @@ def load(folder: Path, dtype: torch.dtype, kernel: str = "eager") -> Any:
     """Their model from a directory."""
     config = json.loads((folder / "config.json").read_text())
     cls = getattr(transformers, config["architectures"][0])
+    kernel = "sdpa" if config.get("alibi") else kernel
     options = {"dtype": dtype, "attn_implementation": kernel, **EXPERTS}
     return cls.from_pretrained(folder, **options).eval()
 

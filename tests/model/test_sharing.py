@@ -161,6 +161,10 @@ FAULTS = {
         " and 'x'. Try model.sharing=cycle with a pattern as long as model.unique_layers, or"
         " model.unique_layers=null."
     ),
+    "model.embed_map_first=true": (
+        "model.embed_map_first: is about the map from model.embed_dim to model.dim, and they are"
+        " the same; got true. Set model.embed_dim."
+    ),
     "model.embed_dim=0": "model.embed_dim: must be at least 1; got 0.",
 }
 
@@ -179,6 +183,20 @@ def test_a_pattern_as_long_as_the_blocks_is_shared_by_a_cycle():
         60,
         30,
     ]
+
+
+def test_positions_can_be_added_after_the_map_of_narrow_embeddings():
+    narrow = {"embed_dim": 10, "embed_map_first": True, "embed_norm": True}
+    case = Composition(tiny_config(**narrow, position="learned"), "")
+    model = case.model()
+    stack = model.decoder
+    assert stack.project.bias is None
+    assert (stack.position["base"].weight.shape[1], stack.embed_norm.weight.shape[0]) == (36, 36)
+    seen = []
+    stack.embed_norm.register_forward_hook(lambda _, args, out: seen.append(args[0]))
+    case.hidden(model, case.ids)
+    place = stack.position["base"].weight[: case.ids.shape[1]]
+    assert_close(seen[0], model.embed.weight[case.ids] @ stack.project.weight.T + place)
 
 
 @pytest.mark.parametrize("tied", [True, False])

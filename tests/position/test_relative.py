@@ -63,6 +63,8 @@ def test_alibi_worked_out():
     ]
     causal = bias(random_position({"name": "alibi", "symmetric": False}, 1), 3, 1)[0]
     assert causal.mul(256).tolist() == [[0, 0, 0], [-1, 0, 0], [-2, -1, 0]]
+    half = bias(random_position({"name": "alibi", "factor": 0.5}, 1), 3, 1)[0]
+    assert half.mul(512).tolist() == [[0, -1, -2], [-1, 0, -1], [-2, -1, 0]]
 
 
 @pytest.mark.parametrize(("buckets", "longest"), [(32, 128), (32, 20), (6, 9), (64, 1000)])
@@ -160,6 +162,7 @@ def test_learned_positions_begin_at_the_offset_and_count_real_tokens():
         ),
         ({"name": "t5", "buckets": 3}, "position.buckets: must be at least 4 buckets; got 3."),
         ({"name": "alibi", "exponent": 0}, "position.exponent: must be above 0; got 0."),
+        ({"name": "alibi", "factor": 0}, "position.factor: must be above 0; got 0."),
         ({"name": "learned", "offset": -1}, "position.offset: must be at least 0 row; got -1."),
     ],
 )

@@ -15,6 +15,7 @@ NOT_COMPARED = {
     *("layers", "unique_layers", "sharing", "train_loops", "encoder", "decoder"),
     *("dropout", "vocab_size", "vocab_multiple", "seed", "freeze", "unfreeze_at"),
 }
+LATENT = ("head_dim", "rope_head_dim", "kv_rank")
 HEADS = ("heads", "kv_heads", "head_dim", "v_head_dim")
 OF_SCORES = ("mask", "position")
 # Options, by the last name of their path, of losses and of noise in training.
@@ -98,7 +99,7 @@ def _stack(plan: StackPlan, model: Model) -> dict[str, Any]:
         found[f"{at}.layout"] = [[sub.name for sub in group] for group in block.groups]
         found[f"{at}.placement"] = _filled(KINDS["placement"], block.nodes["placement"])
         for sub in block.sublayers:
-            nodes = {
+            nodes: dict[str, Any] = {
                 sub.kind: _complete(sub, blocks[plan.block_index[depth]]),
                 "norm": _filled(KINDS["norm"], sub.norm),
                 "multiplier": sub.multiplier * plan.multiplier,
@@ -138,6 +139,8 @@ def _complete(sub: SublayerPlan, block: Block | None) -> dict[str, Any]:
     if sub.kind == "attn":
         traits: Any = sub.context.attn
         node |= {key: getattr(traits, key) for key in HEADS if key in node}
+        if traits.head_dim_option != "head_dim" and module is not None:  # of latent attention
+            node |= {key: getattr(module, key) for key in LATENT if key in node}
         scale = node.get("scale") or getattr(module, "factor", None)
         return node | ({"scale": scale} if "scale" in node else {})
     if module is None:

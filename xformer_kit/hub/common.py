@@ -74,7 +74,6 @@ def unread(*keys: str) -> Functions:
 
 
 # The padding token of a class may be beyond a small vocabulary, which torch refuses.
-NO_PADDING = Functions((), lambda config: {}, lambda values: {"pad_token_id": None})
 ROPE_KEYS = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
 # Keys of a scaling in transformers -> options of ours.
 SCALING_KEYS = {
@@ -127,13 +126,15 @@ def position_options(settings: Values, at: str = "position") -> dict[str, Any]:
     return options | {f"{at}.scaling": {"name": "longrope" if name == "su" else name, **scaling}}
 
 
-def rope_node(values: Values, at: str = "position") -> dict[str, Any]:
-    """Returns the settings of transformers for the options of a position."""
+def rope_node(values: Values, at: str = "position", default: float = 1.0) -> dict[str, Any]:
+    """Returns the settings of transformers for the options of a position. default: the fraction of
+    the class, which is not written if it is 1.
+    """
     scaling = values.get(f"{at}.scaling", values.get("position.scaling", "none"))
     theta = values.get(f"{at}.theta", values.get("position.theta", 10_000.0))
     fraction = values.get(f"{at}.fraction", values.get("position.fraction", 1.0))
     node = {"rope_theta": theta, "rope_type": "default"}
-    if fraction != 1.0:
+    if fraction != 1.0 or default != 1.0:
         node["partial_rotary_factor"] = fraction
     if isinstance(scaling, Mapping) and scaling["name"] != "none":
         node["rope_type"] = scaling["name"]
@@ -188,12 +189,7 @@ def decoder_keys(
     )
 
 
-def not_read(*keys: str) -> Functions:
-    """Keys that published files have, and that the class in transformers does not read."""
-    return Functions(keys, lambda config: {})
-
-
-def window(default: int | None, *switch: str) -> Functions:
+def window(default: int | None = None, *switch: str) -> Functions:
     """A window that all layers have; null is none. default: of a file without the key. switch: a
     key without which there is none.
     """
@@ -250,6 +246,38 @@ def write_rope_of_kinds(values: Values, paths: Mapping[str, str]) -> dict[str, A
     return {"rope_parameters": {kind: rope_node(values, path) for kind, path in paths.items()}}
 
 
+def parallel_layout(is_parallel: bool, shared: bool = True) -> dict[str, Any]:
+    """The overrides of blocks whose attention and feed-forward network are parallel, or not.
+    shared: whether both read the output of one norm.
+    """
+    layout = [["attn", "ffn"]] if is_parallel else None
+    return {"model.decoder.layout": layout, "placement.shared": shared or not is_parallel}
+
+
+def query_key_value_bias(theirs: str, default: bool) -> Choice:
+    """Whether the maps to queries, keys and values have biases; that of the output has none."""
+    return Choice(theirs, "attn.bias", {False: False, True: ["q", "k", "v"]}, default)
+
+
+def all_biases(theirs: str, default: bool) -> Functions:
+    """Whether the maps of attentions and networks have biases."""
+    return Functions(
+        (theirs,),
+        lambda config: dict.fromkeys(("attn.bias", "ffn.bias"), config.get(theirs, default)),
+        lambda values: {theirs: values["attn.bias"]},
+    )
+
+
+def query_key_norm(theirs: str, kind: str = "head") -> Choice:
+    """Whether queries and keys are normalised. kind: name of the norm."""
+    return Choice(theirs, "attn.qk_norm", {False: "none", True: kind}, False)
+
+
+def is_parallel(values: Values) -> bool:
+    """Whether attention and feed-forward network of a composition are parallel."""
+    return values.get("model.decoder.layout") == [["attn", "ffn"]]
+
+
 def layer_types(
     names: Mapping[str, str],
     default: Callable[[Values], Sequence[str]],
@@ -273,6 +301,17 @@ def layer_types(
         return {key: [kinds[variant] for variant in values[f"model.{stack}.order"]]}
 
     return Functions((key, *read_by_default), read, write)
+
+
+def pattern_options(order: Sequence[str], variants: Mapping[str, Any]) -> dict[str, Any]:
+    """The overrides of the variants of layers. order: the variant of each layer. variants: option
+    of a variant -> value, such as local.mask.window; without those that no layer has.
+    """
+    used = {name: value for name, value in variants.items() if name.split(".")[0] in order}
+    found: dict[str, Any] = {"model.decoder.pattern": shortest_period(list(order))}
+    if set(order) <= {"base"}:
+        found["model.decoder.variants"] = None
+    return found | {f"model.decoder.variants.{name}": value for name, value in used.items()}
 
 
 def shortest_period(items: list[str]) -> list[str]:
@@ -314,6 +353,13 @@ def experts(
 def offset_norm(theirs: str, ours: str) -> Weight:
     """A norm whose gain is 1 + weight (Gemma)."""
     return Weight(f"{theirs}.weight", f"{ours}.offset")
+
+
+def fully_connected(
+    theirs: str, up: str, down: str, ours: str = "decoder.{i}.ffn"
+) -> tuple[Weight, ...]:
+    """The two matrices of a network without a gate, with biases."""
+    return (*linear(f"{theirs}.{up}", f"{ours}.up"), *linear(f"{theirs}.{down}", f"{ours}.down"))
 
 
 LAYER = "model.layers.{i}"

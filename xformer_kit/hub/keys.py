@@ -101,6 +101,8 @@ class Choice(Entry):
 
     def write(self, values):
         value = values.get(self.ours)
+        if isinstance(value, Mapping):  # the node of a component, with all of its options
+            value = value.get("name")
         return {self.theirs: next((one for one, own in self.values.items() if own == value), value)}
 
 

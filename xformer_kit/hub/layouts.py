@@ -130,14 +130,14 @@ class PerHead(Layout):
 
 
 class KeysAndValues(Layout):
-    """Keys and values of each head one after the other along the first axis, with head_dim and
-    v_head_dim channels (DeepSeek-V2: kv_b_proj). head_dim: without the rotated channels.
+    """Rows of each head of several of ours one after the other along the first axis, such as
+    head_dim of keys and v_head_dim of values (DeepSeek-V2: kv_b_proj).
     """
 
     def read(self, tensors, rows, heads):
-        keys = rows[0] // heads.heads
         split = tensors[0].unflatten(0, (heads.heads, -1))
-        return [part.flatten(0, 1) for part in split.split([keys, split.shape[1] - keys], 1)]
+        counts = [count // heads.heads for count in rows]
+        return [part.flatten(0, 1) for part in split.split(counts, 1)]
 
     def write(self, tensors, heads):
         split = [tensor.unflatten(0, (heads.heads, -1)) for tensor in tensors]
@@ -154,6 +154,16 @@ class Stacked(Layout):
         return list(tensors[0])
 
 
+class Rows(Layout):
+    """Each row of the file's tensor along the first axis is one of ours."""
+
+    def read(self, tensors, rows, heads):
+        return list(tensors[0])
+
+    def write(self, tensors, heads):
+        return [torch.stack(list(tensors))]
+
+
 SAME = Layout()
 TRANSPOSED = EachTensor(lambda x: x.mT, lambda x: x.mT)
 CONCATENATED = Concatenated()
@@ -162,4 +172,5 @@ INTERLEAVED = Interleaved()
 PER_HEAD = PerHead()
 KEYS_AND_VALUES = KeysAndValues()
 STACKED = Stacked()
+ROWS = Rows()
 ONE_ROW = EachTensor(lambda x: x[0], lambda x: x[None])  # (1, n) is (n,)

@@ -1,13 +1,15 @@
 """Which tensor of a published file is which of ours, in both directions.
 
-A `Weight` names tensors by templates: {i} is the number of a layer and {e} that of an expert,
+A `Weight` names tensors by templates: {i} is the number of a layer, {e} that of an expert, and {h}
+that of a head,
 
     Weight("model.layers.{i}.self_attn.q_proj.weight", "decoder.{i}.attn.q.weight")
 
 A family has a tuple of them. One whose tensors of ours a model does not have, such as biases, is
-not of that model.
+not of that model, nor is one whose tensors of ours an earlier one has.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from xformer_kit.hub.layouts import SAME, Heads, Layout
 from xformer_kit.plan import ModelPlan
 
 Shapes = Mapping[str, Sequence[int]]
-EXPERT = "{e}"
+EXPERT, HEAD = "{e}", "{h}"
 
 
 @dataclass(frozen=True)
@@ -60,23 +62,28 @@ def fused(theirs: str, ours: Sequence[str], layout: Layout) -> tuple[Weight, Wei
 
 def matches(weights: Sequence[Weight], shapes: Shapes, plan: ModelPlan) -> Iterator[Match]:
     """Yields each Weight for each layer of a model. shapes: of its tensors, by our names."""
-    heads = _heads(plan)
+    heads, taken = _heads(plan), set[str]()
     for weight in weights:
         ours, theirs = (
             [one] if isinstance(one, str) else list(one) for one in (weight.ours, weight.theirs)
         )
         for layer in _layers(ours[0], shapes):
-            found = [one.format(i=layer) for one in ours]
-            absent = weight.without is None or weight.without.format(i=layer) not in shapes
-            if absent and all(name in shapes for name in found):
-                experts = range(shapes[found[0]][0])
-                names = [
-                    one.format(i=layer, e=e)
-                    for one in theirs
-                    for e in (experts if EXPERT in one else (0,))
-                ]
-                of = heads.get(found[0].split(".attn.")[0].split(".cross.")[0], NO_HEADS)
-                yield Match(names, found, weight.layout, of)
+            of_layer = [one.replace("{i}", str(layer)) for one in ours]
+            found = [name for one in of_layer for name in _of_heads(one, shapes)]
+            if weight.without is not None and weight.without.format(i=layer) in shapes:
+                continue
+            if not taken.isdisjoint(found) or not all(name in shapes for name in found):
+                continue
+            taken.update(found)
+            experts, count = range(shapes[found[0]][0]), range(len(found))
+            names = [
+                one.format(i=layer, e=e, h=h)
+                for one in theirs
+                for e in (experts if EXPERT in one else (0,))
+                for h in (count if HEAD in one else (0,))
+            ]
+            of = heads.get(found[0].split(".attn.")[0].split(".cross.")[0], NO_HEADS)
+            yield Match(names, found, weight.layout, of)
 
 
 NO_HEADS = Heads(1, 1, 1, 1)
@@ -86,9 +93,17 @@ def _layers(template: str, shapes: Shapes) -> list[int | None]:
     """The layers that have a tensor of this template; [None] for a template without a layer."""
     if "{i}" not in template:
         return [None]
-    before, after = (re.escape(part) for part in template.split("{i}"))
+    before, after = (re.escape(part) for part in template.replace(HEAD, "0").split("{i}"))
     found = (re.fullmatch(rf"{before}(\d+){after}", name) for name in shapes)
     return [int(match[1]) for match in found if match]
+
+
+def _of_heads(name: str, shapes: Shapes) -> list[str]:
+    """The tensors of all heads, of a template with {h}; else the one of this name."""
+    if HEAD not in name:
+        return [name]
+    names = (name.replace(HEAD, str(head)) for head in itertools.count())
+    return list(itertools.takewhile(lambda one: one in shapes, names))
 
 
 def _heads(plan: ModelPlan) -> dict[str, Heads]:

@@ -122,8 +122,8 @@ def _stack(model: ModelPlan, plan: StackPlan, vocab_size: int) -> Stack:
         blocks,
         PLACEMENTS[plan.placement["name"]],
         _norm(plan.final_norm, dim) if plan.final_norm else nn.Identity(),
-        _norm(plan.embed_norm, inner) if plan.embed_norm else nn.Identity(),
-        nn.Linear(inner, dim) if inner != dim else nn.Identity(),
+        _norm(plan.embed_norm, plan.added_dim) if plan.embed_norm else nn.Identity(),
+        nn.Linear(inner, dim, not plan.map_first) if inner != dim else nn.Identity(),
         extras,
     )
 

@@ -70,6 +70,7 @@ class Stack(nn.Module):
         self.norm = norm
         self.embed_norm = embed_norm
         self.project = project
+        self.map_first = plan.map_first  # whether `project` comes before positions and norm
         self.parameter_info = self._parameter_info()
         self.extra = nn.ModuleDict(extras)
         # number of tokens that extras put in front of a text
@@ -94,7 +95,8 @@ class Stack(nn.Module):
         """Descriptions of the embeddings' norm and projection, and names of axes in norms and
         positions.
         """
-        embedded = "embed_dim" if isinstance(self.project, nn.Linear) else "dim"
+        mapped_last = isinstance(self.project, nn.Linear) and not self.map_first
+        embedded = "embed_dim" if mapped_last else "dim"
         positions: Any = self.position
         return {
             "norm": SubmoduleInfo({"normalised": "dim"}),
@@ -137,11 +139,15 @@ class Stack(nn.Module):
 
     def prepare_embeddings(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Adds the position encoding to embeddings (b, t, embed_dim) if it is one of embeddings
-        (learned, sinusoidal), applies their norm, and projects them to (b, t, dim).
+        (learned, sinusoidal), applies their norm, and projects them to (b, t, dim), first if
+        `map_first`.
         """
+        if self.map_first:
+            x = self.project(x)
         if "base" in self.position:  # that of layers without one of their own
             x = self.position["base"].embed(x, tokens)  # type: ignore[operator]
-        return self.project(self.embed_norm(x))
+        x = self.embed_norm(x)
+        return x if self.map_first else self.project(x)
 
     def order_without_gaps(self, tokens: Tokens) -> Tensor | None:
         """The order of tokens in which no padding is between real ones, if a mask measures

@@ -84,6 +84,7 @@ def stack_plan(config: Node, name: str) -> StackPlan:
         name=name,
         dim=model["dim"],
         embed_dim=model["embed_dim"] or model["dim"],
+        map_first=model["embed_map_first"],
         max_len=max_len(config),
         blocks=tuple(variants[variant] for variant in order),
         variants=variants,

@@ -16,6 +16,7 @@ class StackPlan:
     name: str
     dim: int
     embed_dim: int  # channels of the embeddings
+    map_first: bool  # whether their map to `dim` comes before positions and norm
     max_len: int
     blocks: tuple[BlockPlan, ...]  # one per layer; layers of one variant share the plan
     variants: Mapping[str, BlockPlan]  # those that are used, and "base"
@@ -33,7 +34,12 @@ class StackPlan:
     @cached_property
     def attention(self) -> AttentionGroups:
         """Its positions, kernels and attention groups. The config must be valid."""
-        return attention_groups(self.base, self.own_blocks, self.dim, self.embed_dim)
+        return attention_groups(self.base, self.own_blocks, self.dim, self.added_dim)
+
+    @property
+    def added_dim(self) -> int:
+        """Channels of positions that are added to the embeddings, and of their norm."""
+        return self.dim if self.map_first else self.embed_dim
 
     @property
     def base(self) -> BlockPlan:

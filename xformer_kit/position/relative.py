@@ -22,6 +22,9 @@ class Alibi(Position):
     of p heads, with p the next lower power of two, and every second slope of 2 p heads, as in the
     authors' code, in BLOOM and, in another form, in MPT. geometric: the same ratio from head to
     head, as in the paper's text.
+
+    factor: Falcon-RW adds slope * distance before scores are multiplied by head_dim^-0.5
+    (Almazrouei et al., 2023, arXiv:2311.16867, the released code).
     """
 
     slope: Tensor
@@ -35,6 +38,7 @@ class Alibi(Position):
         exponent: float = 8.0,
         # whether scores of later tokens are lowered like those of earlier ones; false: unchanged
         symmetric: bool = True,
+        factor: float = 1.0,  # of all slopes; head_dim^-0.5 in Falcon-RW
     ):
         super().__init__()
         p = 2 ** (heads.bit_length() - 1)
@@ -47,11 +51,12 @@ class Alibi(Position):
             values = slopes_of(heads)
         else:
             values = slopes_of(p) + slopes_of(2 * p)[: 2 * (heads - p) : 2]
-        self.register_buffer("slope", torch.tensor(values), persistent=False)  # (heads,)
+        slope = torch.tensor([factor * value for value in values])
+        self.register_buffer("slope", slope, persistent=False)  # (heads,)
 
     @classmethod
     def check(cls, options, context):
-        yield from above(options, exponent=0)
+        yield from above(options, exponent=0, factor=0)
 
     @classmethod
     def cannot(cls, options, context):

@@ -117,6 +117,7 @@ class Position(TypedDict, total=False):  # a component of position
     slopes: Literal['press', 'geometric']
     exponent: float
     symmetric: bool
+    factor: float
     bidirectional: bool | None
     rotated_heads: int | None
     fraction: float
@@ -185,7 +186,7 @@ class Placement(TypedDict, total=False):  # a component of placement
     eps: float
 
 
-FfnName = Literal["glu", "mlp", "moe", "dense", "experts", "feed_forward", "geglu",
+FfnName = Literal["glu", "mlp", "moe", "xielu", "dense", "experts", "feed_forward", "geglu",
     "mixture_of_experts", "reglu", "swiglu"]
 
 

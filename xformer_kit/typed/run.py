@@ -268,6 +268,7 @@ class Model(TypedDict, total=False):  # settings
     share_embeddings: bool
     embed_scale: Literal['sqrt_dim'] | float
     embed_dim: int | None
+    embed_map_first: bool
     embed_norm: bool
     token_types: int
     head_transform: bool

@@ -80,6 +80,9 @@ class ModelSettings:
     embed_scale: float | Literal["sqrt_dim"] = 1.0
     # channels of the embeddings and of sqrt_dim; a map leads to dim (ALBERT); null is dim
     embed_dim: int | None = None
+    # whether that map comes before positions and the norm of embeddings, and then without a bias,
+    # which positions contain (OPT-350m)
+    embed_map_first: bool = False
     embed_norm: bool = False  # norm after the embeddings, before the first block (BERT, BART)
     token_types: int = 0  # kinds of segments with an embedding each (BERT); 0: none
     # dense, an activation and a norm before the head (BERT's masked-token head)
@@ -122,6 +125,9 @@ class ModelSettings:
         yield from _train_loops_faults(options)
         yield from _head_transform_faults(options)
         yield from at_least(options, token_types=0, unique_layers=1, embed_dim=1)
+        if options.embed_map_first and options.embed_dim in (None, options.dim):
+            rule = "is about the map from model.embed_dim to model.dim, and they are the same"
+            yield Fault("embed_map_first", rule, options.embed_map_first, "Set model.embed_dim.")
         yield from in_range(options, dropout=(0, 1))
         yield from above(options, "Try 1.0.", residual_multiplier=0)
         if not isinstance(options.logit_scale, str):

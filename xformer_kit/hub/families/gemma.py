@@ -6,9 +6,9 @@ from xformer_kit.hub.common import (
     LAYER,
     decoder_keys,
     gated_ffn,
-    not_read,
     offset_norm,
     projections,
+    unread,
 )
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Choice, Fixed, Key
@@ -30,7 +30,7 @@ FAMILY = Family(
         ),
         Key("attention_bias", "attn.bias", False),
         Fixed("use_bidirectional_attention", None, False),
-        not_read("hidden_activation"),
+        unread("hidden_activation"),
     ),
     weights=(
         Weight("model.embed_tokens.weight", "embed.weight"),

@@ -9,8 +9,8 @@ from xformer_kit.hub.common import (
     decoder_keys,
     gated_ffn,
     layer_types,
-    not_read,
     projections,
+    unread,
 )
 from xformer_kit.hub.families.gemma3_text import GEMMA_NORMS, QUERY_SCALE
 from xformer_kit.hub.family import Family
@@ -42,7 +42,7 @@ FAMILY = Family(
         Key("sliding_window", f"{LOCAL}.mask.window", 4096),
         layer_types(KINDS, kinds),
         Fixed("use_bidirectional_attention", None, False),
-        not_read("hidden_act", "sliding_window_size"),
+        unread("hidden_act", "sliding_window_size"),
     ),
     weights=(
         Weight("model.embed_tokens.weight", "embed.weight"),

@@ -6,10 +6,10 @@ from xformer_kit.hub.common import (
     LLAMA_WEIGHTS,
     ROPE_KEYS,
     decoder_keys,
-    not_read,
     position_options,
     rope_node,
     rope_settings,
+    unread,
 )
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Functions, Key, Values
@@ -37,7 +37,7 @@ FAMILY = Family(
         *(key for key in decoder_keys(eps=1e-5) if "rope_parameters" not in key.keys),
         Functions(ROPE_KEYS, read_rope, lambda values: {"rope_parameters": rope_node(values)}),
         Key("attention_bias", "attn.bias", False),
-        not_read("eod_token_id"),
+        unread("eod_token_id"),
     ),
     weights=(
         *LLAMA_WEIGHTS,

@@ -1,7 +1,6 @@
 """ModernBERT (Warner et al., 2024, arXiv:2412.13663)."""
 
 from xformer_kit.hub.common import (
-    NO_PADDING,
     ROPE_KEYS,
     activation,
     length,
@@ -84,7 +83,6 @@ FAMILY = Family(
         Fixed("tie_word_embeddings", True),
         Fixed("position_embedding_type", "absolute", "rope", None),
         unread("layer_norm_eps"),
-        NO_PADDING,
         Functions(TYPE_KEYS, read_types, write_types),
         Key(  # the farthest tokens are half of it away, on both sides
             "local_attention",

@@ -7,10 +7,10 @@ from xformer_kit.hub.common import (
     PRE_NORMS,
     ROPE_KEYS,
     decoder_keys,
-    not_read,
     position_options,
     rope_node,
     rope_settings,
+    unread,
     window,
 )
 from xformer_kit.hub.family import Family
@@ -53,7 +53,7 @@ FAMILY = Family(
         window(None),
         Fixed("attention_bias", False),
         Fixed("lm_head_bias", False),
-        not_read("full_attn_mod", "interpolate_factor"),
+        unread("full_attn_mod", "interpolate_factor"),
     ),
     weights=(
         *EMBEDDING_AND_HEAD,

@@ -7,7 +7,7 @@ from xformer_kit.hub.common import (
     LOCAL,
     decoder_keys,
     layer_types,
-    not_read,
+    unread,
 )
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Functions, Values, refuse
@@ -48,7 +48,7 @@ WINDOWS = Functions(WINDOW_KEYS, read_windows, write_windows)
 FAMILY = Family(
     preset="qwen2",
     architectures=("Qwen2ForCausalLM",),
-    keys=(*decoder_keys(kv_heads=32, positions=32_768), WINDOWS, not_read("use_mrope")),
+    keys=(*decoder_keys(kv_heads=32, positions=32_768), WINDOWS, unread("use_mrope")),
     weights=LLAMA_WEIGHTS,
     tied=HEAD_IS_EMBEDDING,
 )

@@ -11,9 +11,9 @@ from xformer_kit.hub.common import (
     decoder_keys,
     experts,
     gated_ffn,
-    not_read,
     projections,
     shortest_period,
+    unread,
 )
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Choice, Entry, Fixed, Functions, Key, Values, refuse
@@ -91,7 +91,7 @@ FAMILY = Family(
         ),
         Fixed("use_sliding_window", False),
         all_are("full_attention"),
-        not_read("sliding_window", "max_window_layers"),
+        unread("sliding_window", "max_window_layers"),
     ),
     weights=(
         *SPARSE_WEIGHTS,

@@ -1,6 +1,6 @@
 """Qwen3 with experts (Yang et al., 2025, arXiv:2505.09388)."""
 
-from xformer_kit.hub.common import HEAD_IS_EMBEDDING, not_read, window
+from xformer_kit.hub.common import HEAD_IS_EMBEDDING, unread, window
 from xformer_kit.hub.families.qwen2_moe import SPARSE_WEIGHTS, sparse_keys
 from xformer_kit.hub.families.qwen3 import QK_NORMS
 from xformer_kit.hub.family import Family
@@ -13,7 +13,7 @@ FAMILY = Family(
         *sparse_keys(128, 8, 768, 4, also="num_local_experts"),
         Key("attention_bias", "attn.bias", False),
         window(4096, "use_sliding_window"),
-        not_read("max_window_layers"),
+        unread("max_window_layers"),
     ),
     weights=(*SPARSE_WEIGHTS, *QK_NORMS),
     tied=HEAD_IS_EMBEDDING,

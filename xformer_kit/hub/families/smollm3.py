@@ -5,8 +5,8 @@ from xformer_kit.hub.common import (
     LLAMA_WEIGHTS,
     all_are,
     decoder_keys,
-    not_read,
     shortest_period,
+    unread,
 )
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Fixed, Functions, Key, Values
@@ -39,7 +39,7 @@ FAMILY = Family(
         Functions(ROPE_LAYERS, read_layers, write_layers),
         Fixed("use_sliding_window", False),
         all_are("full_attention"),
-        not_read("sliding_window", "max_window_layers"),
+        unread("sliding_window", "max_window_layers"),
     ),
     weights=LLAMA_WEIGHTS,
     tied=HEAD_IS_EMBEDDING,
