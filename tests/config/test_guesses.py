@@ -41,7 +41,7 @@ GUESSES = {
     "attn.flash=true": "Try kernel=auto.",
     "tie_weights=true": "Try model.tie_embeddings=true.",
     "position=sin": "Did you mean 'sinusoidal'?",
-    "model=llama": "Try model=decoder.",
+    "model=llama": "Try preset=llama3.",
     "model=bert": "Try task=masked_language_modeling.",
     "model.depth=4": "Try model.layers=4.",
     "model.heads=4": "Try attn.heads=4.",
