@@ -10,6 +10,7 @@ from xformer_kit.hub.family import model_types, of_type
 
 PRESETS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf/preset").glob("*.yaml"))
 SIZES = {"default": [], "small": ["model.dim=96", "model.layers=6", "attn.heads=4"]}
+NOT_IN_TRANSFORMERS = {"transformer", "nanogpt"}
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -18,6 +19,21 @@ def test_a_preset_is_of_a_family_at_any_size(preset, sizes):
     """With published sizes, those of a family's name: qwen3_0_6b is of qwen3."""
     families = [name for name in model_types() if preset.startswith(of_type(name).preset)]
     is_published = preset not in {of_type(name).preset for name in families}
-    config = compose([f"preset={preset}", *(() if is_published else SIZES[sizes])], data=False)
+    sized = is_published and preset not in NOT_IN_TRANSFORMERS
+    config = compose([f"preset={preset}", *(() if sized else SIZES[sizes])], data=False)
     assert config["name"] == preset
-    assert published_form(config, 1000, families)[1]["model_type"] in families
+    if preset in NOT_IN_TRANSFORMERS:
+        assert families == []
+    else:
+        assert published_form(config, 1000, families)[1]["model_type"] in families
+
+
+def test_nanogpt_is_the_experiment_of_its_recipe():
+    """The experiment states the same architecture, with its sizes and training."""
+    preset = compose(["preset=nanogpt"], data=False)
+    words = ["experiment=nanogpt_cpu", "data.path=train.py"]
+    experiment = compose(words, data=False)
+    assert experiment["attn"] == {**preset["attn"], "heads": 4}
+    for kind in ("mask", "position", "norm", "placement"):
+        assert experiment[kind] == preset[kind]
+    assert experiment["ffn"] == {**preset["ffn"], "expand": 4}
