@@ -68,7 +68,7 @@ def model_to_describe(
     vocab_size = config["model"].get("vocab_size")
     if not vocab_size and (run_dir / "tokenizer.json").is_file():
         vocab_size = load_tokenizer(run_dir).vocab_size + len(objective_of(config).specials)
-    return config, vocab_size, Provenance(config, defaults, source="config.yaml"), str(run_dir)
+    return config, vocab_size, Provenance(config, defaults, source="config.yaml"), arguments[0]
 
 
 def _yaml_files(overrides: Mapping[str, str]) -> list[tuple[str, Facts]]:

@@ -17,7 +17,7 @@ from tasks.cli.command import (
     table,
 )
 from tasks.process.command_faults import faults_at_flags, flag, refuse, too_small
-from xformer_kit.registry import Fault, Faults
+from xformer_kit.registry import Fault, Faults, config_error
 
 SUMMARY = "loss, perplexity and bits per byte of a run, on its validation text or another one"
 EXAMPLES = """examples:
@@ -90,6 +90,9 @@ def _option_faults(args: Any, config: Config) -> Faults:
 def _evaluate_validation(args: Any) -> int:
     """Print the metrics of the run's validation split."""
     run = load_run(args, default="last")
+    if not run.data_fingerprint:
+        rule = "is needed for an imported model, which has no text of its own"
+        raise config_error("--input", rule, fix="Add --input FILE.")
     from tasks.cli.likelihood import validation_likelihood
 
     metrics = validation_likelihood(run, args.batch_size)

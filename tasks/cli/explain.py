@@ -30,7 +30,7 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    config, run_dir = resolve_config(args.inputs, args.components, "explain")
+    config, _ = resolve_config(args.inputs, args.components, "explain")
     from xformer_kit.inspect.explain import explain
 
     explanation = explain(config)
@@ -38,7 +38,7 @@ def run(args: Any) -> int:
         item._asdict() | {"run": item.run and item.run._asdict(), "faster": dict(item.faster)}
         for item in explanation.attentions
     ]
-    title = str(run_dir or " ".join(args.inputs) or "the default model")
+    title = " ".join(args.inputs) or "the default model"
     data = explanation._asdict() | {"attentions": attentions}
     return print_result(args, data, _print, explanation, title)
 

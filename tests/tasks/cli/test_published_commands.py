@@ -210,3 +210,11 @@ def test_directories_that_are_not_empty_are_refused(published, tmp_path, capsys)
     for words in (["import", str(published), "--output"], ["export", str(published), "--to"]):
         assert main([*words, str(tmp_path / "full")]) == 2
         assert "must be empty or not exist" in capsys.readouterr().err
+
+
+def test_the_page_of_a_model_names_its_directory_and_evaluation_needs_a_text(published, capsys):
+    assert main(["describe", str(published)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == str(published)
+    assert main(["evaluate", str(published)]) == 2
+    answer = "--input: is needed for an imported model, which has no text of its own."
+    assert answer in capsys.readouterr().err
