@@ -1,7 +1,7 @@
 """Experiments, presets and studies that a line gives as files: experiment=mine/wide.yaml."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -42,6 +42,7 @@ def store_files(overrides: Iterable[Override], config_dir: str | None = None) ->
         for part in group.split("/"):
             folder = folder[part]
         del folder[name]
+    overrides = list(overrides)
     for override in overrides:
         for path in config_files(override):
             node = _read(override.key_or_group, path)
@@ -51,7 +52,7 @@ def store_files(overrides: Iterable[Override], config_dir: str | None = None) ->
             *parents, name = PurePosixPath(path).parts
             group = "/".join([override.key_or_group, *(part for part in parents if part != "/")])
             name = f"{name.removesuffix('.yml').removesuffix('.yaml')}.yaml"
-            node = _with_choices(node)
+            node = _with_choices(node, {o.key_or_group for o in overrides})
             ConfigStore.instance().store(group=group, name=name, node=node, package="_global_")
             _stored.add((group, name))
         if fault := _chosen_fault(override, config_dir):
@@ -59,15 +60,17 @@ def store_files(overrides: Iterable[Override], config_dir: str | None = None) ->
     return faults
 
 
-def _with_choices(node: DictConfig) -> DictConfig:
+def _with_choices(node: DictConfig, on_line: Collection[str]) -> DictConfig:
     """Returns the content of a file in which a component that it names with its options, `attn:
-    {name: latent, ...}`, is chosen by its list of defaults.
+    {name: latent, ...}`, is chosen by its list of defaults. on_line: the line's keys; a component
+    that it chooses replaces the file's as a whole.
     """
     plain: Any = OmegaConf.to_container(node, resolve=False)
     chosen = []
     for group in GROUPS:
         options = plain.get(group)
-        if isinstance(options, dict) and isinstance(options.get("name"), str):
+        names = isinstance(options, dict) and isinstance(options.get("name"), str)
+        if names and group not in on_line:
             chosen.append({f"override /{group}": options.pop("name")})
     if chosen:
         plain["defaults"] = [*as_list(plain.get("defaults")), *chosen]
