@@ -42,7 +42,7 @@ GUESSES = {
     "tie_weights=true": "Try model.tie_embeddings=true.",
     "position=sin": "Did you mean 'sinusoidal'?",
     "model=llama": "Try preset=llama3.",
-    "model=bert": "Try task=masked_language_modeling.",
+    "model=bert": "Try preset=bert task=masked_language_modeling.",
     "model.depth=4": "Try model.layers=4.",
     "model.heads=4": "Try attn.heads=4.",
     "model.encoder_layers=2": "Try model.encoder.layers=2.",

@@ -17,7 +17,7 @@ HEADS = (
     " score, dropout, keys."
 )
 NORM = "and the norms here only the channels of one token. Try layer or rms."
-PUBLISHED = "docs/guide/architectures.md has the lines of published architectures"
+PUBLISHED = "a published architecture is a preset (docs/guide/published_models.md)"
 SHAKESPEARE = (
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 )
@@ -40,9 +40,9 @@ MESSAGES = {
     "norm=batchnorm": f"norm: 'batchnorm' uses other tokens, {NORM}",
     "model.decoder.norm=BatchNorm": f"model.decoder.norm: 'batchnorm' uses other tokens, {NORM}",
     "experiment=gpt2": f"experiment: no experiment is called 'gpt2'; {PUBLISHED}. Try"
-    " model=decoder.",
+    " preset=gpt2.",
     "experiment=bert": f"experiment: no experiment is called 'bert'; {PUBLISHED}. Try"
-    " task=masked_language_modeling.",
+    " preset=bert task=masked_language_modeling.",
     "position.partial_rotary_factor=0.5": "position.partial_rotary_factor: is called"
     " position.fraction here; got 0.5. Try position.fraction=0.5.",
     "attn.softcap=50": f"attn.softcap: attn 'multi_head' has no option 'softcap'. {HEADS} Try"
