@@ -39,8 +39,7 @@ MESSAGES = {
     "optim=adma": known("optim", "optim", "adma", "adamw"),
     "norm=batchnorm": f"norm: 'batchnorm' uses other tokens, {NORM}",
     "model.decoder.norm=BatchNorm": f"model.decoder.norm: 'batchnorm' uses other tokens, {NORM}",
-    "experiment=gpt2": f"experiment: no experiment is called 'gpt2'; {PUBLISHED}. Try"
-    " preset=gpt2.",
+    "experiment=gpt2": f"experiment: no experiment is called 'gpt2'; {PUBLISHED}. Try preset=gpt2.",
     "experiment=bert": f"experiment: no experiment is called 'bert'; {PUBLISHED}. Try"
     " preset=bert task=masked_language_modeling.",
     "position.partial_rotary_factor=0.5": "position.partial_rotary_factor: is called"

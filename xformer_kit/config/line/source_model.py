@@ -1,7 +1,8 @@
 """The architecture of the model whose weights a new run starts from, `init_from=SOURCE`.
 
 It is composed like a preset: over the defaults of the task, under an experiment and the line, so
-that a run which starts from weights has their architecture but for what is stated.
+that a run which starts from weights has their architecture but for what is stated. The files of
+`hub` are imported only where a run starts from weights.
 """
 
 import hashlib
@@ -17,9 +18,6 @@ from xformer_kit.config.line.overrides import parse_word
 from xformer_kit.config.saved.config_file import read_config
 from xformer_kit.config.saved.init_from_source import source_of
 from xformer_kit.config.saved.saved_run import check_saved
-from xformer_kit.hub.download import published_directory
-from xformer_kit.hub.identify import identify
-from xformer_kit.hub.transfer import config_of
 from xformer_kit.plan import KINDS, STACKS
 from xformer_kit.registry import ConfigError
 
@@ -53,6 +51,10 @@ def with_source(overrides: Sequence[Override]) -> list[Override]:
 
 def _node(path: str, preset: Override | None) -> dict[str, Any]:
     """The content of the preset."""
+    from xformer_kit.hub.download import published_directory
+    from xformer_kit.hub.identify import identify
+    from xformer_kit.hub.transfer import config_of
+
     if (place := published_directory(path)) is not None:
         found = identify(config_of(place))
         base = found.family.preset if preset is None else preset.value()
@@ -82,6 +84,8 @@ def _options(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tokenizer(path: str) -> str | None:
     """The file of the source's tokenizer, if it has one."""
+    from xformer_kit.hub.download import published_directory
+
     folder = published_directory(path) or source_of(path)[0]
     file = Path(folder, TOKENIZER)
     return str(file) if file.is_file() else None

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from xformer_kit.config.saved.run_directories import example_of_run
-from xformer_kit.hub.download import published_directory
 from xformer_kit.registry import ConfigError, Fault, Faults, Node
 from xformer_kit.text.command_lines import value
 from xformer_kit.text.user_path import user_path
@@ -33,6 +32,8 @@ def source_faults(config: Node) -> Faults:
     path = node.get("run") if isinstance(node, Mapping) else None
     if not isinstance(path, str):
         return  # null, or of a wrong type, which has its own fault
+    from xformer_kit.hub.download import published_directory
+
     try:
         if path and published_directory(path) is not None:
             return
