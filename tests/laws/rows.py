@@ -1,6 +1,6 @@
 """Rows that contain every pair of choices that is not refused. Finding them takes ten minutes, so
-they are stored in a file, which `python -m tests.laws.rows` writes, with docs/refusals.md. If the
-components or their variants have changed since then, the rows are computed again.
+they are stored in a file, which `python -m tests.laws.rows` writes, with docs/refusals.md. A test
+fails if the components or their variants have changed since then.
 """
 
 import hashlib
@@ -13,7 +13,16 @@ from pathlib import Path
 
 from covertable import make
 
-from tests.laws.pairs import Choice, Pair, choices, pairs, refusal_table, search_refused_pairs
+from tests.laws.pairs import (
+    Choice,
+    Pair,
+    accepted_row,
+    candidates_of_others,
+    choices,
+    pairs,
+    refusal_table,
+    search_refused_pairs,
+)
 from xformer_kit.laws.variants import STACKS, Row, factors, row_faults
 
 STORED = Path(__file__).with_suffix(".json")
@@ -27,13 +36,16 @@ UNORDERED_STACKS = ("encoder", "encoder-decoder")
 
 @cache
 def all_pairs() -> list[Row]:
-    """Returns rows that contain every pair of levels that is not refused: those of the file, if it
+    """Returns the rows of the file, which contain every pair of levels that is not refused, if it
     was written for these choices.
     """
-    stored = json.loads(STORED.read_text())
-    if stored["choices"] != digest():
-        return covering_rows()
-    return [tuple(zip(factors(), levels, strict=True)) for levels in stored["rows"]]
+    rows = json.loads(STORED.read_text())["rows"]
+    counts = [len(levels) for levels in factors().values()]
+    return [
+        tuple(zip(factors(), levels, strict=True))
+        for levels in rows
+        if len(levels) == len(counts) and all(map(int.__lt__, levels, counts))
+    ]
 
 
 @cache
@@ -74,7 +86,16 @@ def covering_rows() -> list[Row]:
         if row:
             missing -= set(itertools.combinations(row, 2))
             rows.append(row)
-    return rows
+    return with_accepted(rows)
+
+
+def with_accepted(rows: list[Row]) -> list[Row]:
+    """Returns the rows, with one for each pair that the search took for refused and that a
+    composition of `refusal_table` has.
+    """
+    others = candidates_of_others(rows).items()
+    found = (accepted_row(pair, tried, limit=0) for pair, tried in others)
+    return [*rows, *dict.fromkeys(row for row in found if row)]
 
 
 def _random_row_with(wanted: set[Pair], draw: random.Random) -> Row:
@@ -122,8 +143,12 @@ def _first_levels(**chosen: object) -> Row:
     return tuple(row.items())
 
 
-if __name__ == "__main__":
-    rows = covering_rows()
+def write(rows: list[Row]) -> None:
+    """Writes the rows and the page of refusals."""
     lines = ",\n".join(json.dumps([level for _, level in row]) for row in rows)
     STORED.write_text(f'{{"choices": "{digest()}", "rows": [\n{lines}\n]}}\n')
     PAGE.write_text(refusal_table(rows))
+
+
+if __name__ == "__main__":
+    write(covering_rows())
