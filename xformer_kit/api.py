@@ -115,12 +115,13 @@ def restore_model(
     if fault := next(memory_faults(config, training=False), None):
         raise ConfigError(fault.under(run))
     source_size = None if source is tokenizer else source.size
-    if checkpoint.only_weights:
+    imported = isinstance(checkpoint, checkpoints.ImportedWeights)
+    if imported:
         model = empty_model(config, size, source_size, weights_dtype(checkpoint.state_dict))
     else:
         model = build_checked(config, size, source_size)
     try:
-        model.load_state_dict(checkpoint.state_dict, assign=checkpoint.only_weights)
+        model.load_state_dict(checkpoint.state_dict, assign=imported)
         # averaged weights, if there are any: validation used them
         model.load_state_dict(checkpoint.average or {}, strict=False)
     except (RuntimeError, TypeError, AttributeError) as error:

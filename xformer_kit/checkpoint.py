@@ -242,12 +242,14 @@ class Checkpoint:
     stop: tuple[int, str, str] | None = None  # step, reason and detail of a callback's stop
     scaler: dict[str, float] | None = None  # of fp16
     callbacks: dict[str, Any] | None = None  # name -> state of a user's callback
-    only_weights: bool = False  # whether it is that of an imported run, which no file has
 
     def entries(self) -> dict[str, Any]:
         """Returns the mapping of its file."""
-        values = {name: value for name, value in vars(self).items() if value is not None}
-        return {name: value for name, value in values.items() if name != "only_weights"}
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+class ImportedWeights(Checkpoint):
+    """The weights of an imported run, before its first step; no run writes one."""
 
 
 def read(path: Path) -> Checkpoint:
@@ -257,9 +259,8 @@ def read(path: Path) -> Checkpoint:
     type.
     """
     if path.name in (MODEL, PUBLISHED):
-        return _only_weights(path)
+        return _imported(path)
     state, hints = read_mapping(path), get_type_hints(Checkpoint, include_extras=True)
-    del hints["only_weights"]
     if missing := [name for name in hints if name not in state and not hasattr(Checkpoint, name)]:
         raise DamagedError(f"it has no {', '.join(missing)}")
     found = {name: state[name] for name in hints if name in state}
@@ -269,8 +270,8 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(**found)
 
 
-def _only_weights(path: Path) -> Checkpoint:
-    """Returns the checkpoint of an imported run, before its first step."""
+def _imported(path: Path) -> ImportedWeights:
+    """Returns the weights of an imported run."""
     text = readable(path.parent.parent / "config.yaml").read_text("utf-8")
     if path.name == MODEL:
         state = read_safetensors(path)
@@ -278,7 +279,7 @@ def _only_weights(path: Path) -> Checkpoint:
         folder = read_object(path, {"folder": str}, ["folder"])["folder"]
         config = parse_config(text, "config")
         state = load_model(Path(folder), config, config["model"]["vocab_size"]).state_dict()
-    return Checkpoint(
+    return ImportedWeights(
         state_dict=state,
         global_step=0,
         optimizer={"param_groups": [], "state": {}},
@@ -293,7 +294,6 @@ def _only_weights(path: Path) -> Checkpoint:
         config=text,
         data_fingerprint="",
         versions={},
-        only_weights=True,
     )
 
 
