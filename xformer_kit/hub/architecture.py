@@ -5,6 +5,7 @@ in place of null. Two configs with equal ones compute the same from equal weight
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from xformer_kit.attention import MultiHead
 from xformer_kit.model.block import Block
 from xformer_kit.model.model import Model
 from xformer_kit.plan import KINDS, StackPlan, SublayerPlan, model_plan
@@ -141,7 +142,7 @@ def _complete(sub: SublayerPlan, block: Block | None) -> dict[str, Any]:
         node |= {key: getattr(traits, key) for key in HEADS if key in node}
         if traits.head_dim_option != "head_dim" and module is not None:  # of latent attention
             node |= {key: getattr(module, key) for key in LATENT if key in node}
-        scale = node.get("scale") or getattr(module, "factor", None)
+        scale = node.get("scale") or (module.factor if isinstance(module, MultiHead) else None)
         return node | ({"scale": scale} if "scale" in node else {})
     if module is None:
         return node
