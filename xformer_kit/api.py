@@ -81,7 +81,7 @@ def load(run: str | Path, components: Iterable[str] = (), checkpoint: str | int 
     """Returns the trained model of a run directory, in evaluation mode, with its `tokenizer`.
 
     run: or the directory of a published model, or its name on the Hugging Face hub; its weights
-    keep their precision.
+    keep their precision, and without a tokenizer.json its `tokenizer` is None.
     components: files that register components of the run.
     checkpoint: best, or last if there is no best one; last; previous; or a step whose checkpoint is
     kept (checkpoints.keep_best, checkpoints.keep_every).
@@ -108,14 +108,16 @@ def restore_model(
 ) -> Model:
     """`load`, with the valid config and the checkpoint already read."""
     check_unchanged(run, config, checkpoint.config, MODEL_NODES)
-    tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
-    tokenizer.specials = objective_of(config).specials
+    imported = isinstance(checkpoint, checkpoints.ImportedWeights)
+    tokenizer: Any = None
+    if not imported or (Path(run) / "tokenizer.json").is_file():
+        tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
+        tokenizer.specials = objective_of(config).specials
     source = _source_tokenizer(Path(run), tokenizer)
     size = config["model"].get("vocab_size") or tokenizer.size
     if fault := next(memory_faults(config, training=False), None):
         raise ConfigError(fault.under(run))
     source_size = None if source is tokenizer else source.size
-    imported = isinstance(checkpoint, checkpoints.ImportedWeights)
     if imported:
         model = empty_model(config, size, source_size, weights_dtype(checkpoint.state_dict))
     else:

@@ -35,7 +35,7 @@ def published_form(
     ConfigError, with what the nearest family has otherwise, if none
     fits.
     """
-    model = _meta_model(config, vocab_size, source_vocab_size)
+    model = meta_model(config, vocab_size, source_vocab_size)
     values, wanted = values_of(config, model), architecture(config, model)
     differences = dict[str, Differences]()
     for model_type in _tried(config) if families is None else families:
@@ -43,7 +43,7 @@ def published_form(
         try:
             keys = written_keys(family, model_type, values)
             back = composition_of(keys)
-            got = architecture(back.config, _meta_model(*back[2:]))
+            got = architecture(back.config, meta_model(*back[2:]))
         except (ConfigError, KeyError, TypeError, AttributeError, ValueError):
             continue  # it has no value of theirs
         found = [
@@ -123,6 +123,6 @@ def _tried(config: Mapping[str, Any]) -> list[str]:
     return sorted(known, key=lambda name: not str(config.get("name", "")).startswith(name))
 
 
-def _meta_model(config: Mapping[str, Any], vocab_size: int, source: int | None) -> Model:
+def meta_model(config: Mapping[str, Any], vocab_size: int, source: int | None) -> Model:
     with torch.device("meta"):
         return build_model(config, vocab_size, source)

@@ -1,5 +1,6 @@
 """Models of the library transformers: their directories as models of ours."""
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,11 +50,9 @@ def composition_of(config_json: dict[str, Any], more: Iterable[str] = ()) -> Com
     words = [f"preset={family.preset}", *(f"{p}={override_text(overrides[p])}" for p in paths)]
     if (longest := overrides.get("model.max_len")) is not None and longest < SEQ_LEN:
         words.append(f"data.seq_len={longest}")
-    size = f"model.vocab_size={vocab_size}"
-    if more := list(more):
-        config = compose([*words, size, *more], data=False)
-        return Composition(family, [*words, size], config, vocab_size, source_size)
-    config = compose(words, data=False)  # whose tokenizer is not that of the model
+    size, more = f"model.vocab_size={vocab_size}", list(more)
+    # Without the model's tokenizer, the size would be compared with that of the default one.
+    config = compose([*words, *more, *([size] if more else [])], data=False)
     config["model"]["vocab_size"] = vocab_size
     return Composition(family, [*words, size], config, vocab_size, source_size)
 
@@ -71,13 +70,18 @@ def run_directory(name: str | Path) -> Path:
     """Returns the directory of a run; for the directory of a published model, or its name on the
     hub, that of a run in the user's cache whose weights are read from there.
     """
-    if (path := published_directory(name)) is None:
+    folder = published_directory(name)
+    if folder is None:
         return user_path(name)
-    text = (path / CONFIG).read_text("utf-8", "replace")
-    key = hashlib.sha256(f"{path.resolve()} {text}".encode()).hexdigest()[:16]
+    return _run_of(folder.resolve(), (folder / CONFIG).read_text("utf-8", "replace"))
+
+
+@functools.cache  # a command opens its run twice
+def _run_of(folder: Path, config_json: str) -> Path:
+    key = hashlib.sha256(f"{folder} {config_json}".encode()).hexdigest()[:16]
     run = cache.directory(None) / "published" / key
-    write_run(path, run)
-    write_json(run / "checkpoints" / PUBLISHED, {"folder": str(path.resolve())})
+    write_run(folder, run)
+    write_json(run / "checkpoints" / PUBLISHED, {"folder": str(folder)})
     return run
 
 
@@ -95,15 +99,14 @@ def import_run(name: str | Path, run: Path) -> Composition:
 def write_run(source: Path, run: Path) -> Composition:
     """Writes the config and the tokenizer of a published model into the directory of a run."""
     composition = composition_of(config_of(source), tokenizer_words(source))
-    tokenizer = None
-    if composition.config["tokenizer"]["name"] == "pretrained":
-        tokenizer = Pretrained(path=str(source))
-        if tokenizer.vocab_size > composition.vocab_size:
-            rule, got = (
-                "has more tokens than the model",
-                (f"{tokenizer.vocab_size:,} and {composition.vocab_size:,}"),
-            )
-            raise config_error(source / TOKENIZER, rule, got, "Bring the tokenizer of this model.")
+    tokenizer = Pretrained(path=str(source)) if (source / TOKENIZER).is_file() else None
+    if tokenizer is not None and tokenizer.vocab_size > composition.vocab_size:
+        rule = "has more tokens than the model"
+        got = f"{tokenizer.vocab_size:,} and {composition.vocab_size:,}"
+        raise config_error(source / TOKENIZER, rule, got, "Bring the tokenizer of this model.")
+    if composition.source_vocab_size not in (None, composition.vocab_size):
+        rule = "has two vocabularies, and the files of a run one tokenizer for each"
+        raise config_error(source, rule, fix="Load it in Python: load_published(folder).")
     (run / "checkpoints").mkdir(parents=True, exist_ok=True)
     if tokenizer is not None:
         tokenizer.save(run / TOKENIZER)

@@ -120,6 +120,9 @@ def load_run(args: Any, default: str = "best") -> "LoadedRun":
         step = f"{checkpoint.global_step:,}"
         print(f"{path}: {sentence} The weights are those of step {step}.", file=sys.stderr)
     model = restore_model(path, config, checkpoint)
+    if model.tokenizer is None:
+        rule, fix = "has no tokenizer.json", "Save the model's tokenizer there."
+        raise config_error(args.run, rule, fix=fix)
     objective = objective_of(config)
     objective.tokenizer = model.tokenizer
     objective.source_tokenizer = model.source_tokenizer
@@ -153,6 +156,14 @@ def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, "Checkpo
         return name, found
     fix = "Train it again." if requested is None else "Without --checkpoint, another is taken."
     raise ConfigError(fault.with_fix(fix) for fault in faults)
+
+
+def empty_directory(option: str, name: str) -> Path:
+    """Returns the directory that an option names. Raises ConfigError for one with content."""
+    directory = user_path(name)
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise config_error(option, "must be empty or not exist", name)
+    return directory
 
 
 def resolve_config(

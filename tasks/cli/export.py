@@ -3,10 +3,9 @@ tokenizer, and a card with the run's figures. Its composition must be that of a 
 the config is read back and compared before anything is written.
 """
 
-from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import CHECKPOINT_OPTION, load_run
+from tasks.cli.command import CHECKPOINT_OPTION, empty_directory, load_run
 
 SUMMARY = "a run as a directory that transformers loads"
 EXAMPLES = """examples:
@@ -24,11 +23,8 @@ def run(args: Any) -> int:
     from xformer_kit.export import save_published
     from xformer_kit.hub.family import model_types
     from xformer_kit.registry import config_error, suggestion
-    from xformer_kit.text.user_path import user_path
 
-    folder: Path = user_path(args.to)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise config_error("--to", "must be empty or not exist", args.to)
+    folder = empty_directory("--to", args.to)
     if args.family is not None and args.family not in model_types():
         fix = suggestion(args.family, model_types())
         raise config_error("--family", "is no model_type that is known here", args.family, fix)

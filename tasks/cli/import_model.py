@@ -3,8 +3,10 @@ composition that was found is printed. Names of weights, of keys and of tokens a
 one; nothing of the model's repository is executed.
 """
 
-from pathlib import Path
+import sys
 from typing import Any
+
+from tasks.cli.command import empty_directory
 
 SUMMARY = "a published model (config.json and safetensors) as the directory of a run"
 EXAMPLES = """examples:
@@ -19,12 +21,11 @@ OPTIONS = {
 
 def run(args: Any) -> int:
     from xformer_kit.pretrained import differing_words, import_run
-    from xformer_kit.registry import config_error
-    from xformer_kit.text.user_path import user_path
 
-    output: Path = user_path(args.output)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise config_error("--output", "must be empty or not exist", args.output)
+    output = empty_directory("--output", args.output)
     composition = import_run(args.model, output)
     print(*differing_words(composition))
+    if "'name': 'longrope'" in str(composition.config["position"]):
+        rule = "factors of rotary positions follow the length of each text; in transformers, that"
+        print(f"{rule} of the longest text of a batch.", file=sys.stderr)
     return 0

@@ -21,7 +21,7 @@ from xformer_kit.registry import config_error
 
 # Files that cannot have the name of their model_type.
 FILES = {"deberta-v2": "deberta_v2", "xlm-roberta": "xlm_roberta"}
-# Keys of a config.json that say nothing about the function that the model computes: what others
+# Keys of a config.json that do not change the function that the model computes: what others
 # do with it, how it is trained, and the numbers of special tokens.
 IGNORED = frozenset(Path(__file__).with_name("ignored_keys.txt").read_text("utf-8").split())
 

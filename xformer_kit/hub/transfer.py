@@ -140,7 +140,7 @@ def _faults(
         yield f"has {_listed(sorted(more))}, which the composition does not have"
     shapes = {name: files.shapes.get(name_in_file[name], shape) for name, shape in expected.items()}
     others = [
-        f"{name} of the shape {shapes[name]}, where config.json says {shape}"
+        f"{name} of the shape {shapes[name]}, where config.json implies {shape}"
         for name, shape in expected.items()
         if shapes[name] != shape
     ]

@@ -141,7 +141,7 @@ FAULTS = {
     ),
     "shape": (
         lambda f: lose(f, NORM, {NORM: torch.ones(7)}),
-        f"has {NORM} of the shape (7,), where config.json says (24,).",
+        f"has {NORM} of the shape (7,), where config.json implies (24,).",
     ),
     "cut": (cut, "model.safetensors: is no complete file of safetensors ("),
     "pickle": (

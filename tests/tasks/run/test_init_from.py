@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import random
 import shlex
 
@@ -11,11 +12,12 @@ import torch
 from tasks.logging import summary
 from tasks.process.exit_codes import Ended
 from tasks.run.resume import resume_run
+from tests.forked_train import train
 from tests.messages import messages
 from tests.tasks.run.test_saved_runs import contents
 from tests.test_resume import same, state
 from xformer_kit import ConfigError, compose, load
-from xformer_kit.config import config_hash, preflight
+from xformer_kit.config import config_hash, preflight, read_config
 from xformer_kit.config.saved.init_from_source import source_faults
 
 SHORT = ["trainer.max_steps=2", "trainer.val_every=null", "trainer.checkpoint_every=null"]
@@ -175,3 +177,19 @@ def test_a_config_without_it_has_the_hash_of_one_from_before_the_setting():
     assert config_hash(config) == config_hash(without)
     other = compose(["init_from=/nowhere"])
     assert config_hash(other) != config_hash(config)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("sweep", [False, True], ids=["a run", "a sweep"])
+def test_a_line_of_its_own_process_starts_from_a_run(begin, tmp_path, sweep):
+    """The architecture that a source adds is no word of the line by which a job is found."""
+    _, run = begin("run", "model.dim=24", "attn.heads=3", "norm=layer", *SHORT)
+    words = [f"init_from={run}", "data=pydoc", "data.seq_len=16", "logger=none", *SHORT]
+    place = "sweep" if sweep else "run"
+    words += ["-m", "seed=1,2"] * sweep + [f"hydra.{place}.dir={tmp_path}/new"]
+    done = train([*words, "trainer.sample=false"], tmp_path, dict(os.environ))
+    assert done.returncode == 0, done.stderr
+    for folder in ("new/0", "new/1") if sweep else ("new",):
+        config = read_config(tmp_path / folder)
+        assert (config["model"]["dim"], config["norm"]["name"]) == (24, "layer")
+        assert (tmp_path / folder / "init_from.json").is_file()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 
 from xformer_kit.config.faults.check import check
 from xformer_kit.config.faults.machine import run_faults
@@ -14,6 +14,7 @@ from xformer_kit.config.hydra.environment import secret_faults
 from xformer_kit.config.hydra.hydra_session import (
     HydraSession,
     compose_line,
+    hydra_word,
     open_session,
     without_hydra,
 )
@@ -131,8 +132,12 @@ def compose_overrides(
     """Returns (config, what Hydra composes) of overrides; the config is plain data with the
     components' own names, valid or not. Raises ConfigError if it cannot be composed.
     """
-    overrides = with_source(overrides)
-    plain, composed = compose_resolved(session, overrides, whole)
+    line = with_source(overrides)
+    plain, composed = compose_resolved(session, line, whole)
+    if line is not overrides and "hydra" in composed:  # the job is found by the words of its line
+        with flag_override(composed, ["readonly", "struct"], False):
+            words = (hydra_word(session, o) for o in overrides if not o.is_hydra_override())
+            composed.hydra.overrides.task = list(words)
     return own_config(plain, overrides, own_keys(overrides, session.config_dir)), composed
 
 

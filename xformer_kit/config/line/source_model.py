@@ -27,18 +27,18 @@ OF_RUN = ("freeze", "unfreeze_at", "seed", "dropout", "vocab_size")
 TOKENIZER = "tokenizer.json"
 
 
-def with_source(overrides: Sequence[Override]) -> list[Override]:
+def with_source(overrides: Sequence[Override]) -> Sequence[Override]:
     """Returns the overrides of a run, with the preset of the model that it starts from, if any. A
     preset of the line is the base of that.
     """
     values = {o.key_or_group: o for o in overrides if not o.is_sweep_override()}
     path = values[RUN].value() if RUN in values else None
     if not isinstance(path, str) or not path:
-        return list(overrides)
+        return overrides
     try:
         node = _node(path, values.get(PRESET))
     except ConfigError:  # the fault of the source has its own sentence
-        return list(overrides)
+        return overrides
     if "tokenizer" not in values and (file := _tokenizer(path)):
         node["defaults"].append({"override /tokenizer": "pretrained"})
         node["tokenizer"] = {"path": file}

@@ -119,7 +119,7 @@ LATENT_KEYS = (
     Key("qk_rope_head_dim", "attn.rope_head_dim", 64),
     Key("v_head_dim", "attn.v_head_dim", 128),
     Key("attention_bias", "attn.bias", False),
-    Fixed("rms_norm_eps", 1e-6),  # the class has it in the norms of latents, whatever the file says
+    Fixed("rms_norm_eps", 1e-6),  # of the norms of latents: a constant of the class
     Functions(
         ("num_key_value_heads",),
         as_many_key_heads,

@@ -72,7 +72,7 @@ def t5_keys(feed_forward: str, layers: int = 8, heads: int = 6) -> tuple[Entry, 
 
 
 def read_head(config: Values) -> dict:
-    """Whether the head is the embedding, and, as old files say with the same key, whether logits
+    """Whether the head is the embedding, and, with the same key in old files, whether logits
     are divided by the root of dim.
     """
     tied = config.get("tie_word_embeddings") is not False

@@ -1,5 +1,5 @@
 """UMT5 (Chung et al., 2023, arXiv:2304.09151): mT5 with a table of distances in each layer. In
-transformers 5 logits are divided by the root of dim, whatever a config.json says.
+transformers 5 logits are divided by the root of dim for every config.json.
 """
 
 from xformer_kit.hub.common import tied, unread
