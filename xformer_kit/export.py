@@ -8,6 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 from xformer_kit.data.tokenizer.library import LibraryTokenizer
+from xformer_kit.eject import eject
+from xformer_kit.eject.check import check, formatted
+from xformer_kit.eject.transformers_code import FILE, config_keys, modelling_code
 from xformer_kit.hub.architecture import architecture, values_of
 from xformer_kit.hub.family import Family, model_types, of_type
 from xformer_kit.hub.files import CONFIG, WEIGHTS
@@ -77,9 +80,41 @@ def save_published(
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     save_file(tensors, place / WEIGHTS, {"format": "pt"})
-    keys["dtype"] = str(dtype).removeprefix("torch.")
+    _write_around(place, model, keys)
+    return keys
+
+
+def save_with_code(
+    folder: str | Path, model: Model, config: Mapping[str, Any], title: str, command: str
+) -> dict[str, Any]:
+    """Writes the same files for a composition that no family has, with the ejected file of the
+    model as modelling code: transformers loads it with `trust_remote_code=True`. Returns the
+    config.json.
+
+    title, command: for the docstring of the file. Raises ConfigError if the file has no template
+    for a component, or computes other logits than the model.
+    """
+    sizes = model.vocab_size, model.source_vocab_size
+    source = formatted(eject(config, *sizes, title, command))
+    check(source, model, config)
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    code = formatted(modelling_code(source, model))
+    (place / f"{FILE}.py").write_text(code, encoding="utf-8")
+    tensors = {f"model.{name}": t.contiguous() for name, t in model.state_dict().items()}
+    save_file(tensors, place / WEIGHTS, {"format": "pt"})
+    keys = config_keys(model)
+    _write_around(place, model, keys)
+    return keys
+
+
+def _write_around(place: Path, model: Model, keys: dict[str, Any]) -> None:
+    """Writes config.json, generation_config.json and the tokenizer."""
+    keys["dtype"] = str(model.embed.weight.dtype).removeprefix("torch.")
     write_json(place / CONFIG, keys)
-    write_json(place / "generation_config.json", {"do_sample": False})
+    generation: dict[str, Any] = {"do_sample": False}
+    generation |= {"use_cache": False} if "auto_map" in keys else {}
+    write_json(place / "generation_config.json", generation)
     tokenizer: Any = getattr(model, "tokenizer", None)
     if isinstance(tokenizer, LibraryTokenizer):
         tokenizer.save(place / TOKENIZER)
@@ -87,7 +122,6 @@ def save_published(
         if (longest := keys.get("max_position_embeddings")) is not None:
             settings["model_max_length"] = longest
         write_json(place / "tokenizer_config.json", settings)
-    return keys
 
 
 def _unpublished(differences: Mapping[str, Differences]) -> ConfigError:

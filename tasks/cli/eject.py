@@ -3,7 +3,6 @@ function that generates, and one that loads the weights. Names of weights, logit
 those of the model, and the logits are compared before the file is written.
 """
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,24 +29,20 @@ def run(args: Any) -> int:
     from safetensors.torch import save_file
 
     from xformer_kit.eject import eject
-    from xformer_kit.eject.check import differences
-    from xformer_kit.registry import config_error
+    from xformer_kit.eject.check import check, formatted
 
     path = _new_file(args.to)
     model, config, title = _model(args)
     command = " ".join(["xformer eject", *args.inputs])
     source = formatted(eject(config, model.vocab_size, model.source_vocab_size, title, command))
-    far = differences(source, model, config)
-    if far:
-        rule = "computes other logits than the model, and was not written"
-        raise config_error("--to", rule, got=f"a difference of {far:.1e}")
+    compared = check(source, model, config)
     path.write_text(source, encoding="utf-8")
     lines = f"{path}: {len(source.splitlines())} lines"
     if not model.embed.weight.is_meta and _is_run(args):
         weights = path.with_suffix(".safetensors")
         save_file({k: v.contiguous() for k, v in model.state_dict().items()}, weights)
         lines += f"; {weights}"
-    checked = "names and shapes of weights" if far is None else "logits"
+    checked = "logits" if compared else "names and shapes of weights"
     print(f"{lines}. Its {checked} equal those of the model.")
     return 0
 
@@ -94,15 +89,3 @@ def _model(args: Any) -> tuple[Any, Any, str]:
         model = build_model(config, vocab_size)
     words = " ".join(args.inputs) or "the default model"
     return model.eval(), config, f"The model of {words}"
-
-
-def formatted(source: str) -> str:
-    """The source as ruff formats it, if it is installed."""
-    import subprocess
-
-    command = [sys.executable, "-m", "ruff", "format", "--line-length", "100", "-"]
-    done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        return done.stdout
-    print("ruff is not installed: some lines of the file are long.", file=sys.stderr)
-    return source

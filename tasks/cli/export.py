@@ -1,8 +1,10 @@
 """Export a run as a directory that the library transformers loads: config.json, safetensors, the
-tokenizer, and a card with the run's figures. Its composition must be that of a published family;
-the config is read back and compared before anything is written.
+tokenizer, and a card with the run's figures. If its composition is that of a published family, the
+config is read back and compared before anything is written; a composition that no family has comes
+with its modelling code, the file that `xformer eject` writes.
 """
 
+import sys
 from typing import Any
 
 from tasks.cli.command import CHECKPOINT_OPTION, empty_directory, load_run
@@ -20,19 +22,32 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    from xformer_kit.export import save_published
+    from xformer_kit.eject.transformers_code import FILE
+    from xformer_kit.export import save_published, save_with_code
     from xformer_kit.hub.family import model_types
-    from xformer_kit.registry import config_error, suggestion
+    from xformer_kit.registry import ConfigError, config_error, suggestion
 
     folder = empty_directory("--to", args.to)
     if args.family is not None and args.family not in model_types():
         fix = suggestion(args.family, model_types())
         raise config_error("--family", "is no model_type that is known here", args.family, fix)
     loaded = load_run(args)
-    families = None if args.family is None else [args.family]
-    keys = save_published(folder, loaded.model.cpu(), loaded.config, families)
+    model, code = loaded.model.cpu(), False
+    try:
+        families = None if args.family is None else [args.family]
+        keys = save_published(folder, model, loaded.config, families)
+    except ConfigError as error:
+        if args.family is not None:
+            raise
+        print(error, file=sys.stderr)
+        words = f"The model of the run {loaded.path.name}", f"xformer export {args.run}"
+        keys, code = save_with_code(folder, model, loaded.config, *words), True
     (folder / "README.md").write_text(_card(loaded, keys), encoding="utf-8")
-    print(f"{folder}: {keys['architectures'][0]} of transformers.")
+    name = keys["architectures"][0]
+    if code:
+        print(f"{folder}: {name}, in {FILE}.py; load it with trust_remote_code=True.")
+    else:
+        print(f"{folder}: {name} of transformers.")
     return 0
 
 

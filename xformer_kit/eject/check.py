@@ -2,6 +2,8 @@
 
 import copy
 import linecache
+import subprocess
+import sys
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -26,11 +28,12 @@ def as_module(source: str, name: str = "ejected") -> ModuleType:
     return module
 
 
-def differences(source: str, model: Model, config: Mapping[str, Any]) -> float | None:
-    """Returns the largest difference between the logits of an ejected file and of a model with the
-    weights of `model`, with the kernel that the file names; None for a model on the meta device.
+def check(source: str, model: Model, config: Mapping[str, Any]) -> bool:
+    """Raises ConfigError if names or shapes of the weights of an ejected file, or its logits with
+    the kernel that it names, are not those of a model. Returns whether logits were compared: not
+    for a model on the meta device.
 
-    config: of the model. Raises ConfigError if names or shapes of weights differ.
+    config: of the model.
     """
     module, meta = as_module(source), model.embed.weight.is_meta
     with torch.device("meta" if meta else "cpu"):
@@ -45,12 +48,26 @@ def differences(source: str, model: Model, config: Mapping[str, Any]) -> float |
         first = sorted(set(names.items()) ^ set(own.items()))[0]
         raise config_error("model", "has other weights than the file that was written", first)
     if meta:
-        return None
+        return False
     for one in (ejected, ours):
         one.load_state_dict(state, assign=True)
         one.eval()
     with torch.no_grad():
-        return float((logits(ours, ours) - logits(ejected, ours)).abs().max())
+        far = float((logits(ours, ours) - logits(ejected, ours)).abs().max())
+    if far:
+        rule = "has other logits than its file, which was not written"
+        raise config_error("model", rule, got=f"a difference of {far:.1e}")
+    return True
+
+
+def formatted(source: str) -> str:
+    """Returns the source as ruff formats it, if ruff is installed."""
+    command = [sys.executable, "-m", "ruff", "format", "--line-length", "100", "-"]
+    done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return done.stdout
+    print("ruff is not installed: some lines of the file are long.", file=sys.stderr)
+    return source
 
 
 def with_kernel(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class Layers:
             position: Any = self.stack.position[group.position]
             return rotary_calls(self.w, position, sub.context.attn.head_dim)[1]
         simple = {
-            "bias": f"{module}(position).to(x.dtype)",
+            "bias": f"{module}(position, x.dtype)",
             "table": f"{module}.table()",
             "row": f"{module}.row(position)",
             "source_mask": "source_mask",

@@ -66,3 +66,26 @@ def test_what_cannot_be_written_is_refused(words, sentence, tmp_path, monkeypatc
     assert main(["eject", *words, *to]) == 2
     assert capsys.readouterr().err.startswith(sentence)
     assert not (tmp_path / "model.py").exists()
+
+
+def test_a_composition_of_no_family_is_exported_with_its_code(finished, tmp_path, capsys):
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path / "exported"
+    assert main(["export", str(finished), "--to", str(folder)]) == 0
+    out, err = capsys.readouterr()
+    assert "XformerForCausalLM, in modeling_xformer.py; load it with trust_remote_code=True" in out
+    assert "is the composition of no published family that is known here. The nearest is" in err
+    options = {"trust_remote_code": True}
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, **options).eval()
+    ours = load(finished)
+    ids = torch.randint(0, ours.vocab_size, (2, 9))
+    with torch.no_grad():
+        assert torch.equal(theirs(ids).logits, ours(ids))
+    generated = ours.generate(ids, max_new_tokens=5, temperature=0.0)
+    assert torch.equal(theirs.generate(ids, max_new_tokens=5, min_new_tokens=5), generated)
+    left = torch.ones_like(ids).index_fill(1, torch.tensor([0]), 0)
+    with pytest.raises(ValueError, match="pad the texts of a batch on the right"):
+        theirs(ids, attention_mask=left)
+    again = tmp_path / "again"
+    theirs.save_pretrained(again)
+    assert (again / "modeling_xformer.py").is_file()
