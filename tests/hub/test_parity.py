@@ -8,8 +8,10 @@ import json
 import pytest
 import torch
 
-from tests.hub.cases import CASES
-from tests.hub.pairs import (
+from xformer_kit.export import save_published
+from xformer_kit.hub.architecture import architecture
+from xformer_kit.parity.cases import CASES
+from xformer_kit.parity.pairs import (
     IDS,
     LEFT,
     RIGHT,
@@ -27,10 +29,9 @@ from tests.hub.pairs import (
     their_logits,
     their_model,
 )
-from xformer_kit.export import save_published
-from xformer_kit.hub.architecture import architecture
 from xformer_kit.pretrained import composition_of, load_published
 
+pytest.importorskip("transformers")
 pytestmark = pytest.mark.extended
 
 

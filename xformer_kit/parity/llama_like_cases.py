@@ -1,6 +1,6 @@
 """Decoders that are near to Llama."""
 
-from tests.hub.case import LLAMA, SCALED, Case, rope
+from xformer_kit.parity.case import LLAMA, SCALED, Case, rope
 
 # Layers of both kinds; sizes of experts.
 LAYERS = ["full_attention", "sliding_attention", "sliding_attention"]

@@ -1,6 +1,6 @@
 """GPT-2, Llama and Gemma 3."""
 
-from tests.hub.case import GPT2, LLAMA, SCALED, Case, rope
+from xformer_kit.parity.case import GPT2, LLAMA, SCALED, Case, rope
 
 CASES: dict[str, Case] = {
     "gpt2": Case("GPT2LMHeadModel", GPT2),
