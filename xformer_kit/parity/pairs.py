@@ -2,13 +2,16 @@
 
 import inspect
 import json
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from xformer_kit.export import save_published
 from xformer_kit.hub.transfer import Table, table_of, written
 from xformer_kit.model.model import Model
 from xformer_kit.parity.case import VOCAB, Case
@@ -39,9 +42,13 @@ SOURCE_REAL = torch.arange(SOURCE) < torch.tensor([5, SOURCE, 8])[:, None]
 COUNT_IDS = ("create_position_ids_from_inputs_embeds", "make_positions")
 
 
-class Pair(NamedTuple):
-    """Both models in float64; theirs without casts to fp32."""
+@dataclass(eq=False)
+class Pair:
+    """Both models of a case in float64, theirs without casts to fp32, and the directory of files
+    from which ours was loaded.
+    """
 
+    case: Case
     theirs: Any
     ours: Model
     composition: Composition
@@ -50,6 +57,19 @@ class Pair(NamedTuple):
     @property
     def table(self) -> Table:
         return table_of(self.composition.family, self.ours, model_plan(self.composition.config))
+
+    @cached_property
+    def in_fp32(self) -> tuple[Any, Model]:
+        """Their model and ours in fp32."""
+        return load(self.folder, torch.float32), load_published(self.folder).float()
+
+    @cached_property
+    def exported(self) -> Path:
+        """The directory that our model was exported to."""
+        folder = self.folder / "exported"
+        model_type = json.loads((self.folder / "config.json").read_text())["model_type"]
+        save_published(folder, self.ours, self.composition.config, [model_type])
+        return folder
 
 
 def randomise(model: Any) -> Any:
@@ -86,7 +106,7 @@ def make_pair(case: Case, folder: Path) -> Pair:
     theirs = double(their_model(case))
     theirs.save_pretrained(folder)
     composition = composition_of(json.loads((folder / "config.json").read_text()))
-    return Pair(theirs, load_published(folder), composition, folder)
+    return Pair(case, theirs, load_published(folder), composition, folder)
 
 
 def their_logits(theirs: Any, real: Tensor | None = None, ids: Tensor = IDS) -> Tensor:
