@@ -10,7 +10,13 @@ CASES: dict[str, Case] = {
     "llama": Case("LlamaForCausalLM", {**LLAMA, **rope("default")}),
     "llama with biases": Case(
         "LlamaForCausalLM",
-        {**LLAMA, "attention_bias": True, "mlp_bias": True, "head_dim": 10},
+        {
+            **LLAMA,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "head_dim": 10,
+            "rms_norm_eps": 1e-3,
+        },
     ),
     "llama 3.1": Case(
         "LlamaForCausalLM",
