@@ -21,7 +21,7 @@ ABOUT = (
     " the library `transformers` {transformers}, with torch {torch}, on a CPU. Sizes are small and"
     " odd, and every parameter is random, also biases and weights of norms. `transformers` writes"
     " the files of a model, which are read and written back.",
-    "    xformer parity                           # all models: 4 to 6 minutes on one core\n"
+    "    xformer parity                           # all models: about 3 minutes on one core\n"
     "    xformer parity preset=qwen3\n"
     "    xformer parity --output docs/parity.md   # this page",
     "Numbers are the largest difference, as a share of the largest value, in float64 unless another"
