@@ -12,7 +12,7 @@ LAYERS: list[set[str]] = [
     {"attention", "data", "generate", "objective", "optim"},
     {"plan", "zoo", "data/corpus", "data/tokenizer"},
     {"model", "data/preparation"},
-    {"hub"},
+    {"eject", "hub"},
     {"config/options"},
     {"config/faults"},
     {"config/saved"},

@@ -183,7 +183,7 @@ class YaRN(TrainedLengthScaling):
     def rates(self, theta, exponent, length, trained_len):
         pairs, last = len(exponent), 2 * len(exponent) - 1
         low, high = (
-            self._pair_index(beta, theta, pairs, trained_len)
+            self.pair_index(beta, theta, pairs, trained_len)
             for beta in (self.beta_fast, self.beta_slow)
         )
         if self.truncate:
@@ -195,7 +195,7 @@ class YaRN(TrainedLengthScaling):
         waves, kept = theta**exponent, 1 - ramp
         return 1.0 / (self.factor * waves) * (1 - kept) + 1.0 / waves * kept
 
-    def _pair_index(self, turns: float, theta: float, pairs: int, trained_len: int) -> float:
+    def pair_index(self, turns: float, theta: float, pairs: int, trained_len: int) -> float:
         """The index of the pair, as a real number, that makes `turns` turns in the training."""
         length = self.original_len(trained_len) / (turns * 2 * math.pi)
         return pairs * math.log(length) / math.log(theta)

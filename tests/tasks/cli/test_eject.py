@@ -1,0 +1,68 @@
+"""xformer eject: a model as one file of plain PyTorch."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tasks.cli import main
+from xformer_kit import load
+
+
+def imported(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look it up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_run_is_ejected_with_its_weights(finished, tmp_path, capsys):
+    path = tmp_path / "model.py"
+    assert main(["eject", str(finished), "--to", str(path)]) == 0
+    assert "Its logits equal those of the model." in capsys.readouterr().out
+    ours = load(finished)
+    theirs = imported(path).load(str(path.with_suffix(".safetensors")))
+    ids = torch.randint(0, ours.vocab_size, (2, 9))
+    with torch.no_grad():
+        assert torch.equal(theirs(ids), ours(ids))
+    generated = ours.generate(ids, max_new_tokens=5, temperature=0.0)
+    assert torch.equal(theirs.generate(ids, 5), generated)
+    drawn = theirs.generate(ids, 5, temperature=1.0)
+    assert drawn.shape == (2, 14) and drawn.max() < ours.vocab_size
+
+
+def test_the_file_needs_torch_alone_and_passes_the_linter(tmp_path):
+    path = tmp_path / "gemma.py"
+    words = ["preset=gemma3", "model.dim=24", "model.layers=6", "attn.heads=4"]
+    assert main(["eject", *words, "--to", str(path)]) == 0
+    code = "import sys; sys.modules['xformer_kit'] = None; sys.path.insert(0, '.'); import gemma"
+    command = [sys.executable, "-c", f"{code}; print(gemma.Config().dim)"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "24\n", done.stderr
+    for check in (["check"], ["format", "--check"]):
+        command = [sys.executable, "-m", "ruff", *check, "--isolated", "--line-length=100", path]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["attn=differential"], "attn: has no template, so that no file of PyTorch"),
+        (["extra={unet: {}}"], "extra.unet: has no template"),
+        (["--to", "model.txt"], "--to: must be the name of a Python file; got model.txt."),
+        (["--to", "nowhere/model.py"], "--to: must be in a directory that exists"),
+        (["--to", "there.py"], "--to: must not exist; got there.py."),
+    ],
+    ids=["component", "extra", "name", "directory", "exists"],
+)
+def test_what_cannot_be_written_is_refused(words, sentence, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.py").write_text("")
+    to = [] if "--to" in words else ["--to", "model.py"]
+    assert main(["eject", *words, *to]) == 2
+    assert capsys.readouterr().err.startswith(sentence)
+    assert not (tmp_path / "model.py").exists()
