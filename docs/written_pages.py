@@ -19,6 +19,7 @@ FILES = {
     "docs/results.md": "results",
     "docs/peers.md": "peers",
     "docs/refusals.md": "refusals",
+    "docs/parity.md": "parity",
     "benchmarks/README.md": "benchmarks",
     "CONTRIBUTING.md": "contributing",
     "CHANGELOG.md": "changelog",

@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
     {"pretrained"},
     {"api", "export", "study/report", "with_loss"},
     {"__init__"},
-    {"__main__", "laws"},
+    {"__main__", "laws", "parity"},
     {"tasks"},  # the types in tasks/__init__.py
     {"tasks/process"},
     {"tasks/generation"},

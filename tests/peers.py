@@ -1,26 +1,31 @@
-"""Small models of transformers with random weights, and ours with the same weights.
+"""Small models of torch with random weights, and ours with the same weights.
 
 Every parameter is random, also biases and weights of norms, so that a missing one changes results.
 """
 
-import os
-
-import pytest
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.laws.tiny_composition import VOCAB
+from xformer_kit.laws.tiny_composition import LENGTH, SOURCE, VOCAB
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-transformers = pytest.importorskip("transformers")
 
 DIM, HEADS, LAYERS, WIDTH, POSITIONS = 36, 6, 3, 52, 29
 SMALL = {"dim": DIM, "layers": LAYERS, "max_len": POSITIONS, "vocab_multiple": 1}
 ATTN = {"name": "multi_head", "heads": HEADS, "kv_heads": None, "head_dim": None, "bias": True}
 LAYER_NORM = {"name": "layer", "eps": 1e-5}
 State = dict[str, Tensor]
+
+
+def random_ids(length: int, seed: int) -> torch.Tensor:
+    """Returns a batch of 3 rows of random token ids."""
+    return torch.randint(2, VOCAB, (3, length), generator=torch.Generator().manual_seed(seed))
+
+
+# Padded sources and targets.
+IDS, SOURCES = random_ids(LENGTH, 3), random_ids(SOURCE, 4)
+REAL = torch.arange(LENGTH) < torch.tensor([LENGTH, 9, 4])[:, None]
+SOURCE_REAL = torch.arange(SOURCE) < torch.tensor([5, SOURCE, 8])[:, None]
 
 
 def randomised(model: nn.Module) -> nn.Module:
@@ -42,29 +47,6 @@ def loaded(config: dict, state: State) -> Model:
     return model
 
 
-def llama_state(theirs: State) -> State:
-    """Returns the weights of a Llama of transformers by our names."""
-    state = {
-        "embed.weight": theirs["model.embed_tokens.weight"],
-        "head.weight": theirs["lm_head.weight"],
-        "decoder.norm.weight": theirs["model.norm.weight"],
-    }
-    for i in range(LAYERS):
-        block, them = f"decoder.{i}", f"model.layers.{i}"
-        state |= {
-            f"{block}.attn.{n}.weight": theirs[f"{them}.self_attn.{n}_proj.weight"] for n in "qkvo"
-        }
-        state |= {
-            f"{block}.ffn.{n}.weight": theirs[f"{them}.mlp.{n}_proj.weight"]
-            for n in ("gate", "up", "down")
-        }
-        state[f"{block}.placement.attn.norm.0.weight"] = theirs[f"{them}.input_layernorm.weight"]
-        state[f"{block}.placement.ffn.norm.0.weight"] = theirs[
-            f"{them}.post_attention_layernorm.weight"
-        ]
-    return state
-
-
 def close(ours: Tensor, theirs: Tensor) -> None:
     """Asserts that two tensors are equal up to rounding."""
     tolerance = 1e-10 if theirs.dtype == torch.float64 else 1e-5
@@ -72,16 +54,11 @@ def close(ours: Tensor, theirs: Tensor) -> None:
     torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=atol)
 
 
-def next_token_gradient(embedding: Tensor, logits: Tensor, ids: Tensor) -> Tensor:
-    """Returns the gradient of the next-token loss by the embeddings."""
-    loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
-    return torch.autograd.grad(loss, embedding)[0]
-
-
-def close_gradients(pair: tuple[nn.Module, Model], ids: Tensor) -> None:
-    """Asserts that two decoders have equal gradients of the next-token loss."""
-    theirs, ours = pair
-    close(
-        next_token_gradient(ours.embed.weight, ours(ids), ids),
-        next_token_gradient(theirs.get_input_embeddings().weight, theirs(ids).logits, ids),
-    )
+def renamed(prefix: str, theirs: str, pairs: dict[str, str], state: State) -> State:
+    """Returns the weights and biases of `theirs.<value>`, renamed to `prefix.<key>`."""
+    both = ("weight", "bias")
+    return {
+        f"{prefix}.{our}.{component}": state[f"{theirs}.{their}.{component}"]
+        for our, their in pairs.items()
+        for component in both
+    }

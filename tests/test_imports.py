@@ -116,6 +116,12 @@ def test_hydra_is_used_through_its_public_interface():
     assert every and [one for one in every if "._" in one.module] == []
 
 
+def test_only_the_measures_of_parity_import_transformers():
+    every = library_imports() + tasks_imports()
+    found = {one.file for one in every if one.module.split(".")[0] == "transformers"}
+    assert found == {"xformer_kit/parity/library.py"}
+
+
 def test_tasks_do_not_import_train():
     assert [one for one in tasks_imports() if one.module.split(".")[0] == "train"] == []
 

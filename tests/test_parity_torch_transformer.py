@@ -8,16 +8,20 @@ from tests.peers import (
     ATTN,
     DIM,
     HEADS,
+    IDS,
     LAYER_NORM,
     LAYERS,
+    REAL,
     SMALL,
+    SOURCE_REAL,
+    SOURCES,
     WIDTH,
     State,
     close,
     loaded,
     randomised,
+    renamed,
 )
-from tests.two_stack_peers import IDS, REAL, SOURCE_REAL, SOURCES, renamed
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import LENGTH, VOCAB
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.eject.compared import pair, unequal
-from tests.hub.cases import CASES
+from xformer_kit.parity.cases import CASES
 from xformer_kit.pretrained import composition_of
 
 transformers = pytest.importorskip("transformers")

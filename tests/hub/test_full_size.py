@@ -8,11 +8,10 @@ import math
 import pytest
 import torch
 
-from tests.hub.cases import CASES
-from tests.hub.float64 import has_waves
-from tests.hub.pairs import transformers
 from xformer_kit.export import meta_model
 from xformer_kit.hub.transfer import expected_shapes, table_of
+from xformer_kit.parity.cases import CASES
+from xformer_kit.parity.float64 import has_waves
 from xformer_kit.plan import model_plan
 from xformer_kit.pretrained import composition_of
 
@@ -37,6 +36,7 @@ ARGUMENTS = {
 # Names of modules -> of files.
 IN_FILES = {"GPTNeoXForCausalLM": {"lm_head.weight": "embed_out.weight"}}
 
+transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.extended
 
 

@@ -9,11 +9,19 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from tests.hub.cases import CASES
-from tests.hub.pairs import distance, double, load, our_logits, their_logits, their_model
+from xformer_kit.parity.cases import CASES
+from xformer_kit.parity.pairs import (
+    distance,
+    double,
+    load,
+    our_logits,
+    their_logits,
+    their_model,
+)
 from xformer_kit.pretrained import load_published
 from xformer_kit.registry import ConfigError
 
+pytest.importorskip("transformers")
 pytestmark = pytest.mark.extended
 
 

@@ -2,112 +2,67 @@
 depend on the length are computed again.
 """
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
 from tests.messages import messages
-from tests.peers import (
-    DIM,
-    HEADS,
-    LAYERS,
-    WIDTH,
-    close,
-    llama_state,
-    loaded,
-    randomised,
-    transformers,
-)
 from tests.positions import rotated
 from xformer_kit import ConfigError
 from xformer_kit.laws import LAWS, LawBroken, faults, tiny_config, tiny_node
-from xformer_kit.laws.tiny_composition import LENGTH, VOCAB, Composition
+from xformer_kit.laws.tiny_composition import LENGTH, Composition
+from xformer_kit.parity.case import LLAMA, Case, rope
+from xformer_kit.parity.pairs import Pair, distance, make_pair, our_logits, their_logits
 from xformer_kit.position import POSITIONS
 from xformer_kit.position.scaling import LongRope
 
 PAIRS = 5  # of head_dim 10
 SHORT, LONG = [1.0, 1.1, 1.3, 1.9, 2.0], [1.0, 2.0, 3.5, 6.0, 8.0]
-SCALINGS = {  # ours, theirs, and the tokens of the training
-    "linear": ({"factor": 3.0}, {"factor": 3.0}, 64),
-    "dynamic": ({"factor": 2.0}, {"factor": 2.0}, 8),
-    "dynamic, short": ({"factor": 2.0}, {"factor": 2.0}, LENGTH),
-    "yarn": ({"factor": 4.0}, {"factor": 4.0}, 64),
-    "yarn, whole": ({"factor": 4.0, "truncate": False}, {"factor": 4.0, "truncate": False}, 64),
-    "yarn, mscale": (
-        {"factor": 4.0, "mscale": 0.7, "mscale_all": 0.4},
-        {"factor": 4.0, "mscale": 0.7, "mscale_all_dim": 0.4},
-        64,
-    ),
-    "yarn, gain": (
-        {"factor": 4.0, "attention_factor": 1.5},
-        {"factor": 4.0, "attention_factor": 1.5},
-        64,
-    ),
-    "llama3": (
-        {"low": 1.0, "high": 3.0},
-        {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 3.0},
-        64,
-    ),
-    "longrope, short": (
-        {"short": SHORT, "long": LONG, "factor": 4.0},
-        {"short_factor": SHORT, "long_factor": LONG},
-        LENGTH,
-    ),
-    "longrope, long": (
-        {"short": SHORT, "long": LONG, "factor": 4.0},
-        {"short_factor": SHORT, "long_factor": LONG},
-        LENGTH - 1,
-    ),
+SCALINGS = {  # settings in transformers, and the tokens of the training
+    "linear": ({"factor": 3.0}, 64),
+    "dynamic": ({"factor": 2.0}, 8),
+    "dynamic, short": ({"factor": 2.0}, LENGTH),
+    "yarn": ({"factor": 4.0}, 64),
+    "yarn, whole": ({"factor": 4.0, "truncate": False}, 64),
+    "yarn, mscale": ({"factor": 4.0, "mscale": 0.7, "mscale_all_dim": 0.4}, 64),
+    "yarn, gain": ({"factor": 4.0, "attention_factor": 1.5}, 64),
+    "llama3": ({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 3.0}, 64),
+    "longrope, short": ({"short_factor": SHORT, "long_factor": LONG, "factor": 4.0}, LENGTH),
+    "longrope, long": ({"short_factor": SHORT, "long_factor": LONG, "factor": 4.0}, LENGTH - 1),
 }
 
 
-def llama(theirs: dict, ours: dict, longest: int):
-    """The same Llama twice, with a rotation of each kind."""
-    config = transformers.LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=DIM,
-        intermediate_size=WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=3,
-        head_dim=10,
-        max_position_embeddings=longest,
-        rms_norm_eps=1e-5,
-        tie_word_embeddings=False,
-        attn_implementation="eager",
-        rope_parameters={"rope_theta": 500.0, **theirs},
-    )
-    model = randomised(transformers.LlamaForCausalLM(config))
-    return model, loaded(
-        tiny_config(
-            attn={"name": "multi_head", "heads": HEADS, "kv_heads": 3, "head_dim": 10},
-            position={"name": "rotary", "theta": 500.0, **ours},
-            norm={"name": "rms", "eps": 1e-5},
-            ffn={"name": "glu", "width": WIDTH},
-            tie_embeddings=False,
-            dim=DIM,
-            layers=LAYERS,
-            max_len=64,
-            vocab_multiple=1,
-        ),
-        llama_state(model.state_dict()),
-    )
+def llama(folder: Path, longest: int, **rotation: Any) -> Pair:
+    """A small Llama with a rotation, in transformers and ours."""
+    more = {"head_dim": 2 * PAIRS, "max_position_embeddings": longest}
+    case = Case("LlamaForCausalLM", {**LLAMA, **rope("default"), **more})
+    case.config["rope_parameters"] |= rotation
+    return make_pair(case, folder)
+
+
+@pytest.fixture(scope="module")
+def unscaled(tmp_path_factory):
+    """Logits of the Llama in transformers without a scaling."""
+    pytest.importorskip("transformers")
+    with torch.no_grad():
+        return their_logits(llama(tmp_path_factory.mktemp("unscaled"), 64).theirs)
 
 
 @pytest.mark.parametrize("name", SCALINGS)
 @torch.no_grad()
-def test_llamas_logits_with_a_scaled_rotation_are_equal(name):
-    ours, theirs, original = SCALINGS[name]
+def test_llamas_logits_with_a_scaled_rotation_are_equal(name, unscaled, tmp_path):
+    settings, original = SCALINGS[name]
     kind = name.split(",")[0]
     longest = original if kind == "dynamic" else 4 * original
-    told = {"rope_type": kind, **theirs}
+    settings = {"rope_type": kind, **settings}
     if kind in ("yarn", "llama3", "longrope"):
-        told["original_max_position_embeddings"] = original
-    scaling = {"name": kind, **ours} | ({} if kind == "linear" else {"original": original})
-    model, mine = llama(told, {"scaling": scaling}, longest)
-    ids = torch.randint(VOCAB, (3, LENGTH), generator=torch.Generator().manual_seed(3))
-    close(mine(ids), model(ids).logits)
-    plain, _ = llama({"rope_type": "default"}, {}, longest)
-    differs = (plain(ids).logits - model(ids).logits).abs().max() > 1e-3
+        settings["original_max_position_embeddings"] = original
+    pair = llama(tmp_path, longest, **settings)
+    theirs = their_logits(pair.theirs)
+    assert distance(our_logits(pair.ours), theirs) < 1e-10
+    differs = (unscaled - theirs).abs().max() > 1e-3
     assert differs == (name != "dynamic, short")
 
 

@@ -2,26 +2,23 @@
 
 import inspect
 import json
-import os
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from tests.hub.case import VOCAB, Case
-from tests.hub.float64 import KeepFloat64, double, has_waves
+from xformer_kit.export import save_published
 from xformer_kit.hub.transfer import Table, table_of, written
 from xformer_kit.model.model import Model
+from xformer_kit.parity.case import VOCAB, Case
+from xformer_kit.parity.float64 import KeepFloat64, double, has_waves
+from xformer_kit.parity.library import transformers
 from xformer_kit.plan import model_plan
 from xformer_kit.pretrained import Composition, composition_of, load_published
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-transformers = pytest.importorskip("transformers")
-transformers.utils.logging.set_verbosity_error()
-transformers.utils.logging.disable_progress_bar()
 
 ROWS, LENGTH, SOURCE = 3, 13, 11
 # Experts one after the other: the grouped products of torch have no float64.
@@ -45,10 +42,14 @@ SOURCE_REAL = torch.arange(SOURCE) < torch.tensor([5, SOURCE, 8])[:, None]
 COUNT_IDS = ("create_position_ids_from_inputs_embeds", "make_positions")
 
 
-class Pair(NamedTuple):
-    """Both models in float64; theirs without casts to fp32."""
+@dataclass(eq=False)
+class Pair:
+    """Both models of a case in float64, theirs without casts to fp32, and the directory of files
+    from which ours was loaded.
+    """
 
-    theirs: nn.Module
+    case: Case
+    theirs: Any
     ours: Model
     composition: Composition
     folder: Path
@@ -57,8 +58,21 @@ class Pair(NamedTuple):
     def table(self) -> Table:
         return table_of(self.composition.family, self.ours, model_plan(self.composition.config))
 
+    @cached_property
+    def in_fp32(self) -> tuple[Any, Model]:
+        """Their model and ours in fp32."""
+        return load(self.folder, torch.float32), load_published(self.folder).float()
 
-def randomise(model: nn.Module) -> nn.Module:
+    @cached_property
+    def exported(self) -> Path:
+        """The directory that our model was exported to."""
+        folder = self.folder / "exported"
+        model_type = json.loads((self.folder / "config.json").read_text())["model_type"]
+        save_published(folder, self.ours, self.composition.config, [model_type])
+        return folder
+
+
+def randomise(model: Any) -> Any:
     """Sets every parameter to random values, also biases and weights of norms, which are near 0 and
     1 else, and biases of logits that are buffers.
     """
@@ -78,9 +92,9 @@ def randomise(model: nn.Module) -> nn.Module:
     return model
 
 
-def their_model(case: Case, kernel: str = "eager") -> nn.Module:
+def their_model(case: Case, kernel: str = "eager") -> Any:
     """The model of a case with random weights, in evaluation mode."""
-    cls = getattr(transformers, case.architecture)
+    cls = getattr(transformers(), case.architecture)
     kernel = "sdpa" if case.config.get("alibi") else kernel  # Falcon's eager adds ALiBi twice
     config = cls.config_class(**case.config, attn_implementation=kernel, **EXPERTS)
     torch.manual_seed(12)  # some of its first values are random too
@@ -92,10 +106,10 @@ def make_pair(case: Case, folder: Path) -> Pair:
     theirs = double(their_model(case))
     theirs.save_pretrained(folder)
     composition = composition_of(json.loads((folder / "config.json").read_text()))
-    return Pair(theirs, load_published(folder), composition, folder)
+    return Pair(case, theirs, load_published(folder), composition, folder)
 
 
-def their_logits(theirs: nn.Module, real: Tensor | None = None, ids: Tensor = IDS) -> Tensor:
+def their_logits(theirs: Any, real: Tensor | None = None, ids: Tensor = IDS) -> Tensor:
     """Logits of their model for a batch; `real` marks its padding, for two stacks the source's."""
     mask = None if real is None else real.long()
     counts_ids = any(hasattr(m, name) for m in theirs.modules() for name in COUNT_IDS)
@@ -128,7 +142,7 @@ def loss_of(logits: Tensor) -> Tensor:
     return (logits.log_softmax(-1) * weights).sum() / logits.shape[1]
 
 
-def their_gradients(theirs: nn.Module, folder: Path) -> dict[str, Tensor]:
+def their_gradients(theirs: Any, folder: Path) -> dict[str, Tensor]:
     """Gradients of their parameters by the names of their files."""
     loss_of(their_logits(theirs)).backward()
     found = {
@@ -165,7 +179,7 @@ def distance(ours: Tensor, theirs: Tensor) -> float:
 def load(folder: Path, dtype: torch.dtype, kernel: str = "eager") -> Any:
     """Their model from a directory."""
     config = json.loads((folder / "config.json").read_text())
-    cls = getattr(transformers, config["architectures"][0])
+    cls = getattr(transformers(), config["architectures"][0])
     kernel = "sdpa" if config.get("alibi") else kernel
     options = {"dtype": dtype, "attn_implementation": kernel, **EXPERTS}
     return cls.from_pretrained(folder, **options).eval()

@@ -1,6 +1,6 @@
 """Other decoders."""
 
-from tests.hub.case import (
+from xformer_kit.parity.case import (
     COMMON,
     DIM,
     GPT2,

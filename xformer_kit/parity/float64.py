@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -35,7 +36,7 @@ def has_waves(module: nn.Module) -> bool:
     return "Sinusoidal" in type(module).__name__
 
 
-def exact_waves(module: nn.Module) -> None:
+def exact_waves(module: Any) -> None:
     """Gives a table of fairseq's sinusoids, whose angles transformers computes in fp32, the values
     of its equation, rounded to fp32.
     """
@@ -49,7 +50,7 @@ def exact_waves(module: nn.Module) -> None:
     table.data.copy_(waves.float())
 
 
-def double(model: nn.Module) -> nn.Module:
+def double(model: Any) -> Any:
     """Casts a model to float64, but not the rates of rotary positions, which are numbers in fp32 in
     every precision. Gemma's factor on embeddings is in the precision of the model, fairseq's
     sinusoids are exact, and BLOOM's gelu has sqrt(2 / pi) with 8 digits.
@@ -61,7 +62,7 @@ def double(model: nn.Module) -> nn.Module:
         if has_waves(module) and hasattr(module, "get_embedding"):
             exact_waves(module)
         if type(module).__name__ == "BloomGelu":
-            module.forward = partial(F.gelu, approximate="tanh")  # type: ignore[method-assign]
+            module.forward = partial(F.gelu, approximate="tanh")
         for name, buffer in module.named_buffers(recurse=False):
             if "inv_freq" in name:
                 setattr(module, name, buffer.float())

@@ -1,6 +1,6 @@
 """Decoders that are near to Llama."""
 
-from tests.hub.case import LLAMA, SCALED, Case, rope
+from xformer_kit.parity.case import LLAMA, POSITIONS, SCALED, Case, rope
 
 # Layers of both kinds; sizes of experts.
 LAYERS = ["full_attention", "sliding_attention", "sliding_attention"]
@@ -94,6 +94,19 @@ CASES: dict[str, Case] = {
         },
         sdpa=False,
     ),
+    "gemma2 without bounds of scores": Case(
+        "Gemma2ForCausalLM",
+        {
+            **LLAMA,
+            "head_dim": 10,
+            "query_pre_attn_scalar": 25,
+            "sliding_window": POSITIONS,
+            "attn_logit_softcapping": None,
+            "final_logit_softcapping": 2.0,
+            "rms_norm_eps": 1e-5,
+        },
+        sdpa=False,
+    ),
     "phi3": Case("Phi3ForCausalLM", {**LLAMA, "sliding_window": 5, **rope("default")}),
     "phi3 short": Case(
         "Phi3ForCausalLM",
@@ -112,6 +125,7 @@ CASES: dict[str, Case] = {
         },
     ),
     "olmo": Case("OlmoForCausalLM", {**LLAMA, **rope("default"), "clip_qkv": 0.4}),
+    "olmo without bounds": Case("OlmoForCausalLM", {**LLAMA, **rope("default")}),
     "olmo2": Case("Olmo2ForCausalLM", {**LLAMA, "attention_bias": True, "rms_norm_eps": 1e-4}),
     "olmo3": Case(
         "Olmo3ForCausalLM",
@@ -127,6 +141,9 @@ CASES: dict[str, Case] = {
     ),
     "olmoe": Case("OlmoeForCausalLM", {**LLAMA, "num_experts": 5, "num_experts_per_tok": 2}),
     "granite": Case("GraniteForCausalLM", {**GRANITE, "mlp_bias": True}),
+    "granite of one matrix": Case(
+        "GraniteForCausalLM", {**GRANITE, "tie_word_embeddings": True, "rms_norm_eps": 1e-5}
+    ),
     "granitemoe": Case("GraniteMoeForCausalLM", {**GRANITE, "num_local_experts": 5}),
     "smollm3": Case(
         "SmolLM3ForCausalLM", {**LLAMA, "no_rope_layer_interval": 2, "attention_bias": True}

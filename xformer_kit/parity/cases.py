@@ -1,7 +1,7 @@
 """Small models of transformers, one or more of each family."""
 
-from tests.hub import decoder_cases, encoder_cases, first_cases, llama_like_cases
-from tests.hub.case import Case
+from xformer_kit.parity import decoder_cases, encoder_cases, first_cases, llama_like_cases
+from xformer_kit.parity.case import Case
 
 CASES: dict[str, Case] = {
     **first_cases.CASES,

@@ -1,6 +1,6 @@
 """Encoders, and models of two stacks."""
 
-from tests.hub.case import COMMON, DIM, HEADS, LAYERS, POSITIONS, VOCAB, WIDTH, Case
+from xformer_kit.parity.case import COMMON, DIM, HEADS, LAYERS, POSITIONS, VOCAB, WIDTH, Case
 
 ENCODER = {**COMMON, "pad_token_id": 0, "layer_norm_eps": 1e-3}
 BERT = {**ENCODER, "type_vocab_size": 3}

@@ -1,6 +1,6 @@
 """GPT-2, Llama and Gemma 3."""
 
-from tests.hub.case import GPT2, LLAMA, SCALED, Case, rope
+from xformer_kit.parity.case import GPT2, LLAMA, SCALED, Case, rope
 
 CASES: dict[str, Case] = {
     "gpt2": Case("GPT2LMHeadModel", GPT2),
@@ -10,7 +10,13 @@ CASES: dict[str, Case] = {
     "llama": Case("LlamaForCausalLM", {**LLAMA, **rope("default")}),
     "llama with biases": Case(
         "LlamaForCausalLM",
-        {**LLAMA, "attention_bias": True, "mlp_bias": True, "head_dim": 10},
+        {
+            **LLAMA,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "head_dim": 10,
+            "rms_norm_eps": 1e-3,
+        },
     ),
     "llama 3.1": Case(
         "LlamaForCausalLM",
