@@ -1,6 +1,5 @@
 """Starts a run from the weights of another run, `init_from=RUN`."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,18 +12,17 @@ from torch import Tensor, nn
 from tasks import Config, State
 from tasks.logging.files import replace_text
 from tasks.logging.summary import diverged
-from xformer_kit.checkpoint import MODEL, PUBLISHED, Checkpoint, DamagedError, read
+from xformer_kit.checkpoint import MODEL, PUBLISHED
 from xformer_kit.config import config_hash, read_config
 from xformer_kit.config.line.to_overrides import to_same_architecture
-from xformer_kit.config.saved.init_from_source import source_faults, source_of
-from xformer_kit.config.saved.saved_run import check_saved
+from xformer_kit.config.saved.init_from_source import source_of
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.files.saved_files import read_object
+from xformer_kit.init_source import digest, read_source, source_shapes, weights_of
 from xformer_kit.model.build import build_model
-from xformer_kit.model.lora import ADAPTERS, adapter_paths, merged_state
+from xformer_kit.model.lora import ADAPTERS, adapter_paths
 from xformer_kit.model.transfer import PATH, Transfer, listed, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
-from xformer_kit.pretrained import run_directory
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 from xformer_kit.tensors import canonical, parameter_table
 from xformer_kit.text.command_lines import value
@@ -38,7 +36,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     which the run began.
     """
     allow = config["init_from"].get("allow")
-    run, file, saved, checkpoint, weights = _source(config)
+    run, file, saved, checkpoint, weights = read_source(config)
     tokens = _tokens(run, saved, objective)
     vocabularies = _vocabulary_tensors(model)
     rows = {
@@ -69,7 +67,7 @@ def check_shapes(config: Config) -> None:
     """Raises ConfigError if the tensors of init_from.run do not fit the model of a config, as far
     as that is known before the data are read: with any vocabulary.
     """
-    run, _, _, _, weights = _source(config)
+    run, weights = source_shapes(config)
     size = config["model"].get("vocab_size") or load_tokenizer(run / "tokenizer.json").size
     with torch.device("meta"):
         model = build_model(config, size, None if config["tokenizer"]["shared"] else size)
@@ -78,33 +76,10 @@ def check_shapes(config: Config) -> None:
         for name, (size, _) in _vocabulary_tensors(model).items()
     }
     allow = config["init_from"].get("allow")
-    found = {name: weight.to("meta") for name, weight in weights.items()}
     # A pattern may be of a tensor that depends on the vocabularies of the data.
-    faults = plan_transfer(model, found, rows, allow, _adapters(model)).faults
+    faults = plan_transfer(model, weights, rows, allow, _adapters(model)).faults
     if faults := [fault for fault in faults if fault.path == PATH]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
-
-
-def _source(config: Config) -> tuple[Path, Path, Config, Checkpoint, dict[str, Tensor]]:
-    """Returns (run, checkpoint file, config of the run, checkpoint, weights) of init_from. Raises
-    ConfigError.
-    """
-    if faults := list(source_faults(config)):
-        raise ConfigError(faults)
-    run, file = source_of(str(run_directory(config["init_from"]["run"])))
-    assert file is not None
-    check_saved(run, saved := read_config(run))
-    try:
-        checkpoint = read(file)
-    except DamagedError as error:
-        fix = "Name another checkpoint of the run."
-        raise config_error("init_from.run", f"{file} is damaged ({error})", fix=fix) from None
-    weights = {**checkpoint.state_dict, **(checkpoint.average or {})}
-    if rank := (lora := saved.get("lora") or {}).get("rank"):
-        with torch.device("meta"):
-            paths = adapter_paths(build_model(saved, 1))
-        weights = merged_state(weights, paths, (lora.get("alpha") or rank) / rank)
-    return run, file, saved, checkpoint, weights
 
 
 def _adapters(model: Any) -> list[str]:
@@ -125,6 +100,15 @@ def origin(run_dir: Path) -> State | None:
         return read_object(run_dir / INIT_FROM, {"sha256": str}, needs=("sha256",))
     except FileNotFoundError:
         return None
+
+
+def begun_with(config: Config, run_dir: Path) -> str:
+    """Returns the sha256 of the weights that a run starts from: those that its directory records,
+    else those of init_from.run; "" for a run without it.
+    """
+    has_source = (config.get("init_from") or {}).get("run")
+    entry = origin(run_dir) if has_source else None
+    return entry["sha256"] if entry else weights_of(config)
 
 
 def _tokens(run: Path, saved: Config, objective: Any) -> dict[str, tuple[list[Any], list[Any]]]:
@@ -212,16 +196,12 @@ def _origin(
     rows: Mapping[str, list[tuple[int, int]]],
 ) -> State:
     """Returns the content of init_from.json."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(weights.items()):
-        digest.update(name.encode())
-        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return {
         "source": source,
         "run": str(run.resolve()),
         "checkpoint": file.name,
         "step": step,
-        "sha256": digest.hexdigest(),
+        "sha256": digest(weights),
         "config_hash": config_hash(read_config(run)),
         "copied": len(transfer.copied),
         "rows": {name: len(pairs) for name, pairs in rows.items() if name in transfer.copied},
