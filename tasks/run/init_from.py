@@ -21,11 +21,12 @@ from xformer_kit.files.saved_files import read_object
 from xformer_kit.init_source import digest, read_source, source_shapes, weights_of
 from xformer_kit.model.build import build_model
 from xformer_kit.model.lora import ADAPTERS, adapter_paths
-from xformer_kit.model.transfer import PATH, Transfer, listed, plan_transfer, rows_of_tokens
+from xformer_kit.model.transfer import PATH, Transfer, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 from xformer_kit.tensors import canonical, parameter_table
 from xformer_kit.text.command_lines import value
+from xformer_kit.text.tensor_lists import not_copied
 
 INIT_FROM = "init_from.json"  # in a run's directory: what its weights started from
 
@@ -232,21 +233,6 @@ def _line(entry: State, every: list[str]) -> str:
     place, at = entry["source"], f"{entry['checkpoint']}, step {entry['step']:,}"
     if not entry["step"] and entry["checkpoint"] in (MODEL, PUBLISHED):
         at = "imported"
-    parts = [f"Starting from {place} ({at}): {entry['copied']:,} tensors copied"]
-    for name, text in (
-        ("missing", "new, with initial values"),
-        ("reshaped", "of another shape, with initial values"),
-        ("unused", "not used"),
-    ):
-        if entry[name]:
-            parts.append(f"{text}: {listed(entry[name], every)}")
-    by_rule: dict[str, list[str]] = {}
-    for name, rule in entry["resized"].items():
-        by_rule.setdefault(rule, []).append(name)
-    parts += [f"{rule}: {listed(names)}" for rule, names in by_rule.items()]
-    parts += [
-        f"{new:,} of {count:,} rows of {name} are new"
-        for name, (new, count) in entry["new_rows"].items()
-        if new
-    ]
+    copied = f"Starting from {place} ({at}): {entry['copied']:,} tensors copied"
+    parts = [copied, *not_copied(entry, every)]
     return f"{'; '.join(parts)}. {diverged(entry['run'])}".strip()

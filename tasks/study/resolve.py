@@ -15,7 +15,6 @@ from tasks.study.saved_plan import PLAN, read_plan
 from tasks.study.state import State
 from tasks.study.timing import StepClock
 from xformer_kit.config.faults.result_names import result_names
-from xformer_kit.init_source import weights_of
 from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.metrics import VAL, known_metric
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
@@ -184,6 +183,8 @@ class Costs:
 
     def key(self, config: Config) -> str:
         """Returns the run key of a config."""
+        from xformer_kit.init_source import weights_of
+
         return run_key(config, self.of(config)[0].fingerprint, weights_of(config))
 
 

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from xformer_kit import build, compose
-from xformer_kit.model.transfer import listed, plan_transfer, rows_of_tokens
+from xformer_kit.model.transfer import plan_transfer, rows_of_tokens
+from xformer_kit.text.tensor_lists import listed
 
 
 def model(layers: int, width: int = 2) -> nn.Module:
