@@ -14,6 +14,7 @@ from tasks.logging.files import replace_text
 from tasks.logging.summary import diverged
 from xformer_kit.checkpoint import MODEL, PUBLISHED
 from xformer_kit.config import config_hash, read_config
+from xformer_kit.config.faults.data_faults import form_of
 from xformer_kit.config.line.to_overrides import to_same_architecture
 from xformer_kit.config.saved.init_from_source import source_of
 from xformer_kit.data.tokenizer import load_tokenizer
@@ -45,9 +46,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
         for name, (size, side) in vocabularies.items()
     }
     transfer = plan_transfer(model, weights, rows, allow, _adapters(model))
-    unfit = _vocabulary_faults(
-        config["init_from"]["run"], tokens, rows, weights, allow or (), vocabularies
-    )
+    unfit = _vocabulary_faults(config, tokens, rows, weights, vocabularies)
     if faults := [*unfit, *transfer.faults]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
     entry = _origin(
@@ -159,32 +158,33 @@ def _vocabulary_tensors(model: Any) -> dict[str, tuple[int, str]]:
 
 
 def _vocabulary_faults(
-    run: str,
+    config: Config,
     tokens: Mapping[str, tuple[list[Any], list[Any]]],
     rows: Mapping[str, list[tuple[int, int]]],
     weights: Mapping[str, Tensor],
-    allow: Any,
     vocabularies: Mapping[str, tuple[int, str]],
 ) -> Faults:
     """Yields the fault of each tokenizer that does not begin with the run's tokens, unless the
     tensors of its vocabulary are allowed by name.
     """
+    run, allow = config["init_from"]["run"], config["init_from"].get("allow") or ()
     for side, both in tokens.items():
         names = [n for n in rows if n in weights and vocabularies[n][1] == side and n not in allow]
         own, others = ([t for t in each if isinstance(t, bytes)] for each in both)
         count = min(len(own), len(others))
         if not names or own[:count] == others[:count]:
             continue
-        file = value(str(source_of(run)[0] / "tokenizer.json"))
-        yield Fault(
-            "tokenizer",
-            "must begin with the tokens of init_from.run",
-            fix=(
-                f"Try tokenizer=pretrained tokenizer.path={file}. With"
-                f" 'init_from.allow=[{','.join([*allow, *names])}]', the tokens that both"
-                " have keep their rows."
-            ),
+        names_of_both = ",".join([*allow, *names])
+        fix = (
+            f"With 'init_from.allow=[{names_of_both}]', the tokens that both have keep their rows."
         )
+        if form_of(config["data"]) == "labelled":
+            rule = "has tokens of its own, and must begin with those of init_from.run"
+            yield Fault("data", rule, config["data"]["name"], fix)
+            continue
+        file = value(str(source_of(run)[0] / "tokenizer.json"))
+        fix = f"Try tokenizer=pretrained tokenizer.path={file}. {fix}"
+        yield Fault("tokenizer", "must begin with the tokens of init_from.run", fix=fix)
 
 
 def _origin(

@@ -5,7 +5,9 @@ import torch
 
 from tasks.run.early_checks import with_sources
 from tasks.study.resolve import resolve
+from tests.forked_train import train
 from tests.source_runs import write_source
+from tests.train_processes import environment
 from xformer_kit import ConfigError, compose
 from xformer_kit.config import preflight
 from xformer_kit.study import study_node
@@ -110,3 +112,26 @@ def test_a_study_that_cannot_start_is_refused(source, tmp_path, words, answer):
     with pytest.raises(ConfigError) as error:
         plan(*words)
     assert str(error.value).startswith(answer), error.value
+
+
+@pytest.mark.extended
+def test_a_study_trains_its_variants_from_the_source_and_names_it(source, tmp_path):
+    (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog " * 99)
+    words = ["study=surgery", "init_from=base", *DATA, "schedule.warmup=0", "trainer.max_steps=2"]
+    words += ["trainer.val_every=2", "trainer.limit_val_batches=1", "trainer.sample=false"]
+    words += ["data=text", "data.path=text.txt", "data.seq_len=16", "study.seeds=1"]
+    words += ["study.exclude=[{surgery: kv_heads_1}, {surgery: no_position}, {surgery: qk_norm}]"]
+    done = train(words, tmp_path, environment(tmp_path))
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "outputs/studies/surgery/report.md").read_text()
+    assert "All variants start from base (last.ckpt, step 3, sha256 " in text
+    assert "4 key heads are averaged into 2: decoder.*.attn.k.weight (2)" in text.replace("\\", "")
+    of_its_own = ["data=copy", "data.length=8", "data.test_length=null", "data.seq_len=20"]
+    kept = [word for word in words if not word.startswith("data.path")]
+    done = train([*kept, *of_its_own, "study.name=copy"], tmp_path, environment(tmp_path))
+    answer = "failed: data: has tokens of its own, and must begin with those of init_from.run; got"
+    assert done.returncode == 1 and done.stderr.count(answer) == 3
+    refused = [*words, "init_from.allow=[]", "study.exclude=null"]
+    done = train(refused, tmp_path, environment(tmp_path))
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "init_from.run: has not the tensors of this model; " in done.stderr
