@@ -261,7 +261,10 @@ def _duplicate_faults(all_runs: list[StudyRun]) -> list[Fault]:
         for one, other in pairs
         if one is not other
     )
-    fix = "Leave one of them out; the seed and study.budget.by are set for every variant."
+    fix = (
+        "Leave one of them out with study.exclude; the seed and study.budget.by are set for every"
+        " variant."
+    )
     return [Fault("study.factors", rule, fix=fix) for rule in rules]
 
 

@@ -8,8 +8,10 @@ from tasks.study.resolve import resolve
 from tests.forked_train import train
 from tests.source_runs import write_source
 from tests.train_processes import environment
-from xformer_kit import ConfigError, compose
+from xformer_kit import ConfigError, build, compose
 from xformer_kit.config import preflight
+from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.export import save_published
 from xformer_kit.study import study_node
 
 SMALL = ["model.dim=16", "model.layers=2", "attn.heads=4", "norm=layer", "tokenizer=byte"]
@@ -48,6 +50,21 @@ def test_every_variant_has_the_composition_of_the_source_but_for_its_change(sour
         "no_position": {"position"},
         "qk_norm": {"attn"},
     }
+
+
+def test_a_published_model_is_a_source_too(source, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    words = ["preset=llama3", "model.dim=24", "model.layers=1", "attn.heads=4", "attn.kv_heads=2"]
+    config = compose([*words, "model.vocab_size=300", "ffn.width=40"], data=False)
+    model = build(config)
+    model.tokenizer = TOKENIZERS.create({"name": "bpe", "vocab_size": 300})
+    model.tokenizer.fit(["the quick brown fox jumps over the lazy dog " * 9])
+    save_published(tmp_path / "llama", model, config)
+    with pytest.raises(ConfigError, match=r"^study\.factors: surgery=kv_heads_2 and baseline are"):
+        plan("init_from=llama")
+    found = plan("init_from=llama", "study.exclude=[{surgery: kv_heads_2}]").variants
+    assert len(found) == 5 and {one.config["ffn"]["width"] for one in found} == {40}
+    assert {one.config["position"].get("theta") for one in found} == {5e5, None}
 
 
 def test_other_weights_of_the_source_are_other_runs(source):
