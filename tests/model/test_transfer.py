@@ -89,6 +89,9 @@ def test_key_heads_are_averaged_or_repeated(before, now):
     )
     transfer = plan_transfer(two, one.state_dict(), {}, None)
     assert transfer.resized.keys() == {f"decoder.0.attn.{name}.weight" for name in "kv"}
+    (fault,) = plan_transfer(two, one.state_dict(), {}, []).faults
+    assert "of another shape: decoder.0.attn.k.weight (" in fault.rule
+    assert not plan_transfer(two, one.state_dict(), {}, ["decoder.*.attn"]).faults
     heads = one.decoder[0].attn.k.weight.view(before, 2, 24)
     got = transfer.copied["decoder.0.attn.k.weight"].view(now, 2, 24)
     for at in range(now):

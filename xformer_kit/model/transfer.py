@@ -77,7 +77,8 @@ def plan_transfer(
     if not copied:
         unfit = _nothing_fits(own, state)
     elif allow is not None:
-        unfit = _unfit(lists, own, state, allow)
+        differing = {**lists, "reshaped": [*reshaped, *resized]}
+        unfit = _unfit(differing, own, state, allow)
     faults = [*unfit, *_unmatched(allow or (), [*own, *state])]
     return Transfer(copied, **lists, resized=resized, faults=faults)
 
