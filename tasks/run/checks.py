@@ -5,10 +5,12 @@ ConfigError.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from tasks import Config
 from tasks.process.ranks import all_gather
+from tasks.run.init_from import begun_with
 from xformer_kit.config.faults.data_faults import form_of
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.data.tokenizer.library import LibraryTokenizer
@@ -31,15 +33,17 @@ def check_vocabulary(vocab_size: int | None, tokenizer_size: int) -> None:
         )
 
 
-def check_planned(planned_key: str | None, config: Config, fingerprint: str) -> None:
-    """Raises if the key of a run of a study is not the planned one: its data or its components may
-    have changed since.
+def check_planned(planned_key: str | None, config: Config, fingerprint: str, run: Path) -> None:
+    """Raises if the key of a run of a study, with the directory `run`, is not the planned one: its
+    data, its components or the weights that it starts from may have changed since.
     """
-    if planned_key is not None and planned_key != (key := run_key(config, fingerprint)):
+    if planned_key is None:
+        return
+    if planned_key != (key := run_key(config, fingerprint, begun_with(config, run))):
         raise config_error(
             "study",
-            f"this run was planned as {planned_key} and is {key}: its config, its data or its"
-            " components are not those of the plan",
+            f"this run was planned as {planned_key} and is {key}: its config, its data, its"
+            " components or the weights of init_from.run are not those of the plan",
             fix="Start the study again; the run's config.yaml has what was composed.",
         )
 

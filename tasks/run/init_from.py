@@ -1,6 +1,5 @@
 """Starts a run from the weights of another run, `init_from=RUN`."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,21 +12,22 @@ from torch import Tensor, nn
 from tasks import Config, State
 from tasks.logging.files import replace_text
 from tasks.logging.summary import diverged
-from xformer_kit.checkpoint import MODEL, PUBLISHED, Checkpoint, DamagedError, read
+from xformer_kit.checkpoint import MODEL, PUBLISHED
 from xformer_kit.config import config_hash, read_config
+from xformer_kit.config.faults.data_faults import form_of
 from xformer_kit.config.line.to_overrides import to_same_architecture
-from xformer_kit.config.saved.init_from_source import source_faults, source_of
-from xformer_kit.config.saved.saved_run import check_saved
+from xformer_kit.config.saved.init_from_source import source_of
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.files.saved_files import read_object
+from xformer_kit.init_source import digest, read_source, source_shapes, weights_of
 from xformer_kit.model.build import build_model
-from xformer_kit.model.lora import ADAPTERS, adapter_paths, merged_state
-from xformer_kit.model.transfer import PATH, Transfer, listed, plan_transfer, rows_of_tokens
+from xformer_kit.model.lora import ADAPTERS, adapter_paths
+from xformer_kit.model.transfer import PATH, Transfer, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
-from xformer_kit.pretrained import run_directory
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 from xformer_kit.tensors import canonical, parameter_table
 from xformer_kit.text.command_lines import value
+from xformer_kit.text.tensor_lists import not_copied
 
 INIT_FROM = "init_from.json"  # in a run's directory: what its weights started from
 
@@ -38,7 +38,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     which the run began.
     """
     allow = config["init_from"].get("allow")
-    run, file, saved, checkpoint, weights = _source(config)
+    run, file, saved, checkpoint, weights = read_source(config)
     tokens = _tokens(run, saved, objective)
     vocabularies = _vocabulary_tensors(model)
     rows = {
@@ -46,9 +46,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
         for name, (size, side) in vocabularies.items()
     }
     transfer = plan_transfer(model, weights, rows, allow, _adapters(model))
-    unfit = _vocabulary_faults(
-        config["init_from"]["run"], tokens, rows, weights, allow or (), vocabularies
-    )
+    unfit = _vocabulary_faults(config, tokens, rows, weights, vocabularies)
     if faults := [*unfit, *transfer.faults]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
     entry = _origin(
@@ -69,7 +67,7 @@ def check_shapes(config: Config) -> None:
     """Raises ConfigError if the tensors of init_from.run do not fit the model of a config, as far
     as that is known before the data are read: with any vocabulary.
     """
-    run, _, _, _, weights = _source(config)
+    run, weights = source_shapes(config)
     size = config["model"].get("vocab_size") or load_tokenizer(run / "tokenizer.json").size
     with torch.device("meta"):
         model = build_model(config, size, None if config["tokenizer"]["shared"] else size)
@@ -78,33 +76,10 @@ def check_shapes(config: Config) -> None:
         for name, (size, _) in _vocabulary_tensors(model).items()
     }
     allow = config["init_from"].get("allow")
-    found = {name: weight.to("meta") for name, weight in weights.items()}
     # A pattern may be of a tensor that depends on the vocabularies of the data.
-    faults = plan_transfer(model, found, rows, allow, _adapters(model)).faults
+    faults = plan_transfer(model, weights, rows, allow, _adapters(model)).faults
     if faults := [fault for fault in faults if fault.path == PATH]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
-
-
-def _source(config: Config) -> tuple[Path, Path, Config, Checkpoint, dict[str, Tensor]]:
-    """Returns (run, checkpoint file, config of the run, checkpoint, weights) of init_from. Raises
-    ConfigError.
-    """
-    if faults := list(source_faults(config)):
-        raise ConfigError(faults)
-    run, file = source_of(str(run_directory(config["init_from"]["run"])))
-    assert file is not None
-    check_saved(run, saved := read_config(run))
-    try:
-        checkpoint = read(file)
-    except DamagedError as error:
-        fix = "Name another checkpoint of the run."
-        raise config_error("init_from.run", f"{file} is damaged ({error})", fix=fix) from None
-    weights = {**checkpoint.state_dict, **(checkpoint.average or {})}
-    if rank := (lora := saved.get("lora") or {}).get("rank"):
-        with torch.device("meta"):
-            paths = adapter_paths(build_model(saved, 1))
-        weights = merged_state(weights, paths, (lora.get("alpha") or rank) / rank)
-    return run, file, saved, checkpoint, weights
 
 
 def _adapters(model: Any) -> list[str]:
@@ -125,6 +100,15 @@ def origin(run_dir: Path) -> State | None:
         return read_object(run_dir / INIT_FROM, {"sha256": str}, needs=("sha256",))
     except FileNotFoundError:
         return None
+
+
+def begun_with(config: Config, run_dir: Path) -> str:
+    """Returns the sha256 of the weights that a run starts from: those that its directory records,
+    else those of init_from.run; "" for a run without it.
+    """
+    has_source = (config.get("init_from") or {}).get("run")
+    entry = origin(run_dir) if has_source else None
+    return entry["sha256"] if entry else weights_of(config)
 
 
 def _tokens(run: Path, saved: Config, objective: Any) -> dict[str, tuple[list[Any], list[Any]]]:
@@ -174,32 +158,33 @@ def _vocabulary_tensors(model: Any) -> dict[str, tuple[int, str]]:
 
 
 def _vocabulary_faults(
-    run: str,
+    config: Config,
     tokens: Mapping[str, tuple[list[Any], list[Any]]],
     rows: Mapping[str, list[tuple[int, int]]],
     weights: Mapping[str, Tensor],
-    allow: Any,
     vocabularies: Mapping[str, tuple[int, str]],
 ) -> Faults:
     """Yields the fault of each tokenizer that does not begin with the run's tokens, unless the
     tensors of its vocabulary are allowed by name.
     """
+    run, allow = config["init_from"]["run"], config["init_from"].get("allow") or ()
     for side, both in tokens.items():
         names = [n for n in rows if n in weights and vocabularies[n][1] == side and n not in allow]
         own, others = ([t for t in each if isinstance(t, bytes)] for each in both)
         count = min(len(own), len(others))
         if not names or own[:count] == others[:count]:
             continue
-        file = value(str(source_of(run)[0] / "tokenizer.json"))
-        yield Fault(
-            "tokenizer",
-            "must begin with the tokens of init_from.run",
-            fix=(
-                f"Try tokenizer=pretrained tokenizer.path={file}. With"
-                f" 'init_from.allow=[{','.join([*allow, *names])}]', the tokens that both"
-                " have keep their rows."
-            ),
+        names_of_both = ",".join([*allow, *names])
+        fix = (
+            f"With 'init_from.allow=[{names_of_both}]', the tokens that both have keep their rows."
         )
+        if form_of(config["data"]) == "labelled":
+            rule = "has tokens of its own, and must begin with those of init_from.run"
+            yield Fault("data", rule, config["data"]["name"], fix)
+            continue
+        file = value(str(source_of(run)[0] / "tokenizer.json"))
+        fix = f"Try tokenizer=pretrained tokenizer.path={file}. {fix}"
+        yield Fault("tokenizer", "must begin with the tokens of init_from.run", fix=fix)
 
 
 def _origin(
@@ -212,16 +197,12 @@ def _origin(
     rows: Mapping[str, list[tuple[int, int]]],
 ) -> State:
     """Returns the content of init_from.json."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(weights.items()):
-        digest.update(name.encode())
-        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return {
         "source": source,
         "run": str(run.resolve()),
         "checkpoint": file.name,
         "step": step,
-        "sha256": digest.hexdigest(),
+        "sha256": digest(weights),
         "config_hash": config_hash(read_config(run)),
         "copied": len(transfer.copied),
         "rows": {name: len(pairs) for name, pairs in rows.items() if name in transfer.copied},
@@ -252,21 +233,6 @@ def _line(entry: State, every: list[str]) -> str:
     place, at = entry["source"], f"{entry['checkpoint']}, step {entry['step']:,}"
     if not entry["step"] and entry["checkpoint"] in (MODEL, PUBLISHED):
         at = "imported"
-    parts = [f"Starting from {place} ({at}): {entry['copied']:,} tensors copied"]
-    for name, text in (
-        ("missing", "new, with initial values"),
-        ("reshaped", "of another shape, with initial values"),
-        ("unused", "not used"),
-    ):
-        if entry[name]:
-            parts.append(f"{text}: {listed(entry[name], every)}")
-    by_rule: dict[str, list[str]] = {}
-    for name, rule in entry["resized"].items():
-        by_rule.setdefault(rule, []).append(name)
-    parts += [f"{rule}: {listed(names)}" for rule, names in by_rule.items()]
-    parts += [
-        f"{new:,} of {count:,} rows of {name} are new"
-        for name, (new, count) in entry["new_rows"].items()
-        if new
-    ]
+    copied = f"Starting from {place} ({at}): {entry['copied']:,} tensors copied"
+    parts = [copied, *not_copied(entry, every)]
     return f"{'; '.join(parts)}. {diverged(entry['run'])}".strip()

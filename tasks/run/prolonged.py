@@ -12,6 +12,7 @@ from typing import Any
 from tasks import Config
 from tasks.checkpoints.checkpoints import newest
 from tasks.logging.files import replace_text
+from tasks.run.init_from import origin
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.data.preparation.training_data import run_steps
 from xformer_kit.files.saved_files import read_object
@@ -61,13 +62,19 @@ def check_length(
             f"must be above the {taken:,} steps that the run in {run_dir} has taken",
             got=f"{max_steps:,}",
         )
-    if found and run_key(config, found[1].data_fingerprint) == run_dir.resolve().name:
+    if found and is_of_study(config, run_dir, found[1].data_fingerprint):
         raise config_error(
             "trainer.max_steps",
             "cannot change for a run of a study, whose directory is named after its config",
             got=run_dir,
             fix="Copy the directory to another name, and resume the copy.",
         )
+
+
+def is_of_study(config: Config, run_dir: Path, fingerprint: str) -> bool:
+    """Whether a run's directory has the key of its config as its name; fingerprint: of its data."""
+    weights = (origin(run_dir) or {}).get("sha256", "")
+    return run_key(config, fingerprint, weights) == run_dir.resolve().name
 
 
 def changes(run_dir: Path) -> list[dict[str, Any]]:

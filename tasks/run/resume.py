@@ -21,7 +21,6 @@ from xformer_kit.config.saved.run_directories import example_of_run
 from xformer_kit.config.saved.saved_run import read_run
 from xformer_kit.files.saved_files import check_stays_inside
 from xformer_kit.registry import ConfigError, config_error
-from xformer_kit.study.run_key import run_key
 from xformer_kit.text.command_lines import program, resume, value
 from xformer_kit.text.printable import printable
 
@@ -84,7 +83,7 @@ def _finished(run_dir: Path, config: Config, results: State, components: Files) 
     line = f"The run in {run_dir} is finished: {results['steps']:,} steps"
     if stopped:
         return f"{line}, {stopped}. Nothing is left to do."
-    if run_key(config, results.get("data_fingerprint") or "") == run_dir.resolve().name:
+    if prolonged.is_of_study(config, run_dir, results.get("data_fingerprint") or ""):
         return f"{line}. Nothing is left to do."
     longer = f"{resume(run_dir, components)} trainer.max_steps={2 * results['steps']}"
     return f"{line}. To train it for longer: {longer}"

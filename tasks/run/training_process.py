@@ -128,7 +128,7 @@ class TrainingProcess:
             self.objective.check_examples(split)
         if self.checkpoint:
             check_fingerprint(self.checkpoint.data_fingerprint, prepared.fingerprint)
-        checks.check_planned(self.job.key, config, prepared.fingerprint)
+        checks.check_planned(self.job.key, config, prepared.fingerprint, self.run_dir)
         self.data = TrainingData(config, prepared, self.objective)
         self.total_steps = self.data.total_steps
         if not self.is_rank_zero:

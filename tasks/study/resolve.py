@@ -183,7 +183,9 @@ class Costs:
 
     def key(self, config: Config) -> str:
         """Returns the run key of a config."""
-        return run_key(config, self.of(config)[0].fingerprint)
+        from xformer_kit.init_source import weights_of
+
+        return run_key(config, self.of(config)[0].fingerprint, weights_of(config))
 
 
 def resolve(
@@ -259,7 +261,10 @@ def _duplicate_faults(all_runs: list[StudyRun]) -> list[Fault]:
         for one, other in pairs
         if one is not other
     )
-    fix = "Leave one of them out; the seed and study.budget.by are set for every variant."
+    fix = (
+        "Leave one of them out with study.exclude; the seed and study.budget.by are set for every"
+        " variant."
+    )
     return [Fault("study.factors", rule, fix=fix) for rule in rules]
 
 

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from xformer_kit import build, compose
-from xformer_kit.model.transfer import listed, plan_transfer, rows_of_tokens
+from xformer_kit.model.transfer import plan_transfer, rows_of_tokens
+from xformer_kit.text.tensor_lists import listed
 
 
 def model(layers: int, width: int = 2) -> nn.Module:
@@ -88,6 +89,9 @@ def test_key_heads_are_averaged_or_repeated(before, now):
     )
     transfer = plan_transfer(two, one.state_dict(), {}, None)
     assert transfer.resized.keys() == {f"decoder.0.attn.{name}.weight" for name in "kv"}
+    (fault,) = plan_transfer(two, one.state_dict(), {}, []).faults
+    assert "of another shape: decoder.0.attn.k.weight (" in fault.rule
+    assert not plan_transfer(two, one.state_dict(), {}, ["decoder.*.attn"]).faults
     heads = one.decoder[0].attn.k.weight.view(before, 2, 24)
     got = transfer.copied["decoder.0.attn.k.weight"].view(now, 2, 24)
     for at in range(now):

@@ -257,3 +257,31 @@ def test_pareto_front():
     points = [(3, 1.0), (1, 2.0), (2, 2.5), (2, 1.5), (4, 1.0)]
     assert pareto_front(points, higher_is_better=False) == [(1, 2.0), (2, 1.5), (3, 1.0)]
     assert pareto_front(points, higher_is_better=True) == [(1, 2.0), (2, 2.5)]
+
+
+def test_starting_weights_are_named_with_what_each_variant_copies():
+    entry = {"source": "outputs/base", "checkpoint": "best.ckpt", "step": 800, "copied": 38}
+    entry |= {"sha256": "ab" * 32, "missing": [], "unused": [], "reshaped": [], "resized": {}}
+    names = [f"decoder.{i}.attn.k.weight" for i in range(4)]
+    heads = dict.fromkeys(names, "8 key heads are averaged into 2")
+    more = {"missing": ["decoder.0.attn.q_norm.scale"], "resized": heads}
+    known = [variant(), changed("attn.kv_heads", "2")]
+    outcomes = [
+        finished(at, seed, 2.0 + at + 0.01 * seed, init_from=entry | (more if at else {}))
+        for at in (0, 1)
+        for seed in (0, 1)
+    ]
+    text = markdown(document(content(study(known, outcomes))))
+    assert (
+        "All variants start from outputs/base (best.ckpt, step 800, sha256 abababababab)." in text
+    )
+    rows = {tuple(row) for row in markdown_rows(text)}
+    assert ("baseline", "38", "-") in rows
+    what = "new, with initial values: decoder.0.attn.q_norm.scale; 8 key heads are averaged into 2:"
+    what += " decoder.*.attn.k.weight (4)"
+    assert ("attn.kv_heads=2", "38", what) in rows
+    outcomes[2:] = [finished(1, seed, 3.0, init_from=entry | {"source": "x"}) for seed in (0, 1)]
+    text = markdown(document(content(study(known, outcomes))))
+    assert "baseline starts from outputs/base (" in text
+    assert "attn.kv\\_heads=2 starts from x (" in text or "attn.kv_heads=2 starts from x (" in text
+    assert "Starting weights" not in markdown(document(content(plain_study())))

@@ -4,8 +4,7 @@ Tensors are matched by name. A tensor fits if its shape is the same. The rows of
 tensor, such as the embedding, are matched by token.
 """
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch import Tensor
 from xformer_kit.optim.freezing import matches, unmatched
 from xformer_kit.registry import Fault, Faults, did_you_mean
 from xformer_kit.tensors import ParameterInfo, parameter_table
+from xformer_kit.text.tensor_lists import grouped
 
 PATH = "init_from.run"
 
@@ -77,7 +77,8 @@ def plan_transfer(
     if not copied:
         unfit = _nothing_fits(own, state)
     elif allow is not None:
-        unfit = _unfit(lists, own, state, allow)
+        differing = {**lists, "reshaped": [*reshaped, *resized]}
+        unfit = _unfit(differing, own, state, allow)
     faults = [*unfit, *_unmatched(allow or (), [*own, *state])]
     return Transfer(copied, **lists, resized=resized, faults=faults)
 
@@ -144,7 +145,7 @@ def _unfit(
     for key, title in titles.items():
         names = [name for name in lists[key] if not matches(name, allow)]
         every = () if key == "reshaped" else {**own, **state}
-        groups = list(_grouped(names, every))
+        groups = list(grouped(names, every))
         patterns += [pattern for pattern, _ in groups]
         shown = ", ".join(
             f"{pattern}{f' ({len(group)})' * (len(group) > 1)}{shapes.get(group[0], '')}"
@@ -169,37 +170,6 @@ def _nothing_fits(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Fau
         "",
     )
     yield Fault(PATH, f"has no tensor that fits this model{example}")
-
-
-def listed(names: Collection[str], every: Iterable[str] = ()) -> str:
-    """Returns names as a text, those that differ in a layer's number as one pattern with their
-    count: decoder.*.attn.k.weight (4). every: names of all tensors, to name whole modules.
-    """
-    return ", ".join(
-        f"{pattern}{f' ({len(group)})' * (len(group) > 1)}"
-        for pattern, group in _grouped(names, every)
-    )
-
-
-def _grouped(names: Collection[str], every: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yields (pattern, names): tensors that differ in a layer's number have one pattern, and so
-    have all tensors of a module, in a model whose names are `every`, if that is not empty.
-    """
-    others = {prefix for name in every if name not in names for prefix in _prefixes(name)}
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        modules = _prefixes(name) if every else ()
-        whole = next((module for module in modules if module not in others), name)
-        pattern = name if whole == name else f"{whole}.*"
-        groups.setdefault(re.sub(r"\.\d+\.(?!\*$)", ".*.", pattern), []).append(pattern)
-    for pattern, group in groups.items():
-        yield (pattern if len(set(group)) > 1 else group[0]), group
-
-
-def _prefixes(name: str) -> list[str]:
-    """Returns the names of the modules that contain a tensor, the outermost first."""
-    words = name.split(".")
-    return [".".join(words[:count]) for count in range(1, len(words))]
 
 
 def _unmatched(allow: Collection[str], names: Collection[str]) -> Faults:

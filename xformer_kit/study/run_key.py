@@ -27,8 +27,9 @@ USER_MODULE_PREFIX = (
 )
 
 
-def run_key(config: Node, fingerprint: str) -> str:
-    """A key of 16 hex digits. fingerprint: hash of the prepared data.
+def run_key(config: Node, fingerprint: str, weights: str = "") -> str:
+    """A key of 16 hex digits. fingerprint: hash of the prepared data. weights: hash of those that
+    the run starts from, `init_from`.
 
     Logger, paths, workers and intervals of logging are left out, as in `config_hash`. The code is
     that of the files in which the chosen components are registered, and of the files that the
@@ -37,6 +38,7 @@ def run_key(config: Node, fingerprint: str) -> str:
     parts = [
         config_hash(config),
         fingerprint,
+        *([weights] if weights else ()),
         *sorted(map(code_hash, set(component_modules(config)))),
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -1,18 +1,14 @@
 """What a line makes impossible is refused before Lightning is imported and the data are read."""
 
-from dataclasses import replace
-
 import pytest
-import torch
 
 from tasks.run import init_from
 from tasks.run.early_checks import check_sources, with_sources
 from tasks.study.resolve import resolve
-from tests.tasks.checkpoints.test_checkpoints import checkpoint
-from xformer_kit import ConfigError, build
-from xformer_kit.config import compose, config_yaml, preflight
-from xformer_kit.data.tokenizer import TOKENIZERS, pretrained
-from xformer_kit.objective import objective_of
+from tests.source_runs import write_source
+from xformer_kit import ConfigError
+from xformer_kit.config import compose, preflight
+from xformer_kit.data.tokenizer import pretrained
 from xformer_kit.registry import config_error
 from xformer_kit.study import study_node
 
@@ -22,16 +18,7 @@ SMALL = ["model.dim=16", "model.layers=1", "attn.heads=2", "tokenizer=byte"]
 @pytest.fixture
 def run(tmp_path):
     """The files of a run from which another can start."""
-    config = compose(SMALL, data=False)
-    tokenizer = TOKENIZERS.create("byte")
-    tokenizer.specials = objective_of(config).specials
-    weights = build(config, tokenizer.size).state_dict()
-    state = replace(checkpoint(3, torch.zeros(1)), state_dict=weights, config=config_yaml(config))
-    (tmp_path / "run/checkpoints").mkdir(parents=True)
-    torch.save(state.entries(), tmp_path / "run/checkpoints/last.ckpt")
-    (tmp_path / "run/config.yaml").write_text(config_yaml(config))
-    tokenizer.save(tmp_path / "run/tokenizer.json")
-    return tmp_path / "run"
+    return write_source(tmp_path / "run", SMALL)
 
 
 def test_tensors_of_other_shapes_are_refused_with_any_vocabulary(run):

@@ -31,7 +31,7 @@ from xformer_kit.config.line.overrides import (
     single_values,
     sweep_faults,
 )
-from xformer_kit.config.line.source_model import with_source
+from xformer_kit.config.line.source_model import source_of_files, with_run, with_source
 from xformer_kit.config.line.task_defaults import task_of_model
 from xformer_kit.config.options.groups import GROUPS
 from xformer_kit.config.options.plain_data import plain
@@ -134,11 +134,16 @@ def compose_overrides(
     """
     line = with_source(overrides)
     plain, composed = compose_resolved(session, line, whole)
+    if line is overrides and (run := source_of_files(plain)):
+        line = with_source(overrides, run)
+        plain, composed = compose_resolved(session, line, whole)
+        plain["init_from"] = with_run(plain["init_from"], run)
     if line is not overrides and "hydra" in composed:  # the job is found by the words of its line
         with flag_override(composed, ["readonly", "struct"], False):
             words = (hydra_word(session, o) for o in overrides if not o.is_hydra_override())
             composed.hydra.overrides.task = list(words)
-    return own_config(plain, overrides, own_keys(overrides, session.config_dir)), composed
+    own = own_keys(overrides, session.config_dir)
+    return own_config(plain, overrides, own, over_source=line is not overrides), composed
 
 
 def compose_resolved(

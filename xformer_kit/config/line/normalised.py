@@ -35,13 +35,18 @@ PARTS_OF_BLOCK = KINDS | {"cross": KINDS["attn"]}  # keys of a stack, a variant 
 
 
 def own_config(
-    config: Node, overrides: Iterable[Override], own: Collection[str] = ()
+    config: Node,
+    overrides: Iterable[Override],
+    own: Collection[str] = (),
+    over_source: bool = False,
 ) -> dict[str, Any]:
     """Returns a composed plain config with the components' own names, without instructions of the
     command line and without stacks that are null.
 
     overrides: those of the command line. A component that they choose replaces that of an
     experiment, including its options. own: the config paths that files of the user's own set.
+    over_source: whether the config was composed over that of a model, init_from, which has all
+    options of its components; those of another component are then left out.
 
     Raises ConfigError for an option that contradicts the name of its component, and for a name that
     is set over the options of another component.
@@ -63,7 +68,7 @@ def own_config(
     for group, registry in GROUPS.items():
         node = registry.as_node(plain.get(group))  # a file may have attn: linear
         if isinstance(node, Mapping) and node.get("name") in registry:
-            left = _without_left(group, node, keys, set(own), faults)
+            left = _without_left(group, node, keys, set(own), None if over_source else faults)
             node = registry.defaults(node["name"]) | left
             plain[group] = with_own_names(registry, node, group, [])
     if faults:
@@ -155,13 +160,13 @@ def _layout(node: Any, path: str, faults: list[Fault]) -> Any:
 
 
 def _without_left(
-    group: str, node: Node, keys: set[str], own_paths: set[str], faults: list[Fault]
+    group: str, node: Node, keys: set[str], own_paths: set[str], faults: list[Fault] | None
 ) -> dict[str, Any]:
     """Returns a group's node without the options of a component that was replaced: of an
     experiment's by the command line, of a preset's by a file that overrides its choice. keys: those
     of the line; own_paths: those that files of the user's own set. Appends to `faults` that of a
     file that sets only the name of another component, so that the options of the group's choice are
-    left over.
+    left over; None: they are those of a source.
     """
     registry, name = GROUPS[group], node["name"]
     settings = SETTINGS.options(group) if group in SETTINGS else {}
@@ -171,7 +176,7 @@ def _without_left(
     every = {option for other in registry for option in registry.options(other)} if left else ()
     if group in keys:
         return {key: value for key, value in node.items() if key not in left.keys() & every}
-    if left and (chosen := _chosen(registry, left, own)):
+    if left and faults is not None and (chosen := _chosen(registry, left, own)):
         faults.append(
             Fault(
                 f"{group}.name",

@@ -15,8 +15,10 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
 
 from xformer_kit.config.line.overrides import parse_word
+from xformer_kit.config.options.settings import SETTINGS
 from xformer_kit.config.saved.config_file import read_config
 from xformer_kit.config.saved.init_from_source import source_of
+from xformer_kit.config.saved.run_directories import named_run
 from xformer_kit.config.saved.saved_run import check_saved
 from xformer_kit.plan import KINDS, STACKS
 from xformer_kit.registry import ConfigError
@@ -27,12 +29,29 @@ OF_RUN = ("freeze", "unfreeze_at", "seed", "dropout", "vocab_size")
 TOKENIZER = "tokenizer.json"
 
 
-def with_source(overrides: Sequence[Override]) -> Sequence[Override]:
+def source_of_files(config: Mapping[str, Any]) -> Any:
+    """Returns the source that a file of the line sets, in a config that was composed without it:
+    `init_from: RUN`, or `init_from: {run: RUN}`; None if there is none.
+    """
+    node = config.get("init_from")
+    path = node.get("run") if isinstance(node, Mapping) else node
+    return named_run(path) if isinstance(path, str) else None
+
+
+def with_run(node: Any, run: str) -> dict[str, Any]:
+    """Returns the node init_from of a file with this source; the file may have `init_from: RUN`."""
+    if not isinstance(node, Mapping):
+        node = {key: o.default for key, o in SETTINGS.options("init_from").items()}
+    return {**node, "run": run}
+
+
+def with_source(overrides: Sequence[Override], path: Any = None) -> Sequence[Override]:
     """Returns the overrides of a run, with the preset of the model that it starts from, if any. A
-    preset of the line is the base of that.
+    preset of the line is the base of that. path: the source, if a file sets it.
     """
     values = {o.key_or_group: o for o in overrides if not o.is_sweep_override()}
-    path = values[RUN].value() if RUN in values else None
+    if RUN in values:
+        path = values[RUN].value()
     if not isinstance(path, str) or not path:
         return overrides
     try:
@@ -42,6 +61,8 @@ def with_source(overrides: Sequence[Override]) -> Sequence[Override]:
     if "tokenizer" not in values and (file := _tokenizer(path)):
         node["defaults"].append({"override /tokenizer": "pretrained"})
         node["tokenizer"] = {"path": file}
+    if "model" in values:
+        _leave_out_stacks(node, str(values["model"].value()))
     name = f"source_{hashlib.sha256(json.dumps(node).encode()).hexdigest()[:12]}"
     # in a folder that is not listed among the choices
     ConfigStore.instance().store(group=f"{PRESET}/.", name=name, node=node, package="_global_")
@@ -76,6 +97,20 @@ def _node(path: str, preset: Override | None) -> dict[str, Any]:
     chosen = {"model": stacks} | {kind: config[kind]["name"] for kind in node if kind in KINDS}
     own = [] if preset is None else [preset.value()]
     return {"defaults": [*own, *({f"override /{k}": name} for k, name in chosen.items())], **node}
+
+
+def _leave_out_stacks(node: dict[str, Any], model: str) -> None:
+    """Leaves out what the preset has of stacks if the line chooses another model: those that this
+    model does not have, and the mask, which is that of the model.
+    """
+    own = node.get("model")
+    if not isinstance(own, dict) or "_".join(stack for stack in STACKS if stack in own) == model:
+        return
+    for stack in STACKS:
+        if stack not in model.split("_"):
+            own.pop(stack, None)
+    node.pop("mask", None)
+    node["defaults"] = [one for one in node["defaults"] if "override /mask" not in one]
 
 
 def _options(node: Mapping[str, Any]) -> dict[str, Any]:

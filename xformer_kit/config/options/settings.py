@@ -239,7 +239,7 @@ class InitFromSettings:
 
     @classmethod
     def check(cls, options, context):
-        yield from not_empty(options, run="null is none.")
+        yield from not_empty(options, run="Add init_from=RUN; null is none.")
         if options.allow and options.run is None:
             yield Fault(
                 "allow",

@@ -7,6 +7,7 @@ from xformer_kit.study.report import law_plots, law_tables, laws, plots, tables
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import Document, Section, Table
 from xformer_kit.study.report.search import SearchSummary
+from xformer_kit.study.report.start import starting_weights
 
 BEST = 10  # trials in the first table of a search
 
@@ -68,6 +69,7 @@ def _sections(content: Content) -> Iterator[Section]:
         [content.matched, *content.tuning, *content.notes],
         tables=[tables.tuning(content), tables.composition(content)],
     )
+    yield starting_weights(content)
     yield Section("Cost", figures=list(plots.costs(content)), tables=[tables.costs(content)])
     quotes = [(f"{name}, seed {seed}", text) for name, seed, text in content.samples]
     yield Section("Samples", quotes=quotes, folded=True)
