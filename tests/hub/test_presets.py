@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from xformer_kit import compose
+from xformer_kit import ConfigError, compose
 from xformer_kit.export import published_form
 from xformer_kit.hub.family import model_types, of_type
 
@@ -26,6 +26,18 @@ def test_a_preset_is_of_a_family_at_any_size(preset, sizes):
         assert families == []
     else:
         assert published_form(config, 1000, families)[1]["model_type"] in families
+
+
+@pytest.mark.parametrize("preset", ["gemma3", "qwen3_next", "modernbert", "cohere2", "smollm3"])
+def test_a_model_of_fewer_layers_than_its_pattern_needs_not_use_all_its_variants(preset):
+    for layers in (1, 2):
+        compose([f"preset={preset}", f"model.layers={layers}"], data=False)
+
+
+def test_what_no_layer_of_the_whole_pattern_uses_is_refused_in_a_cut_one():
+    words = ["preset=gemma3", "model.layers=2", "model.decoder.pattern=[local]"]
+    with pytest.raises(ConfigError, match="position.theta: no layer uses it"):
+        compose([*words, "model.decoder.variants.local.position.theta=4"], data=False)
 
 
 def test_nanogpt_is_the_experiment_of_its_recipe():

@@ -9,7 +9,7 @@ from xformer_kit.config.faults.component_faults import (
 )
 from xformer_kit.config.faults.sharing_faults import earlier_keys_faults, mixed_variants_faults
 from xformer_kit.config.faults.unused_options import unused_option_faults
-from xformer_kit.plan import ModelPlan, Node, StackPlan
+from xformer_kit.plan import ModelPlan, Node, StackPlan, stacks
 from xformer_kit.registry import Fault, Faults
 
 
@@ -33,7 +33,23 @@ def plan_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
             else:
                 yield from embedding_faults(block)
     yield from extra_faults(config, model, task)
-    yield from unused_option_faults(config, model.stacks, refused)
+    whole = _with_whole_patterns(config, model)
+    plans = model.stacks if whole is config else stacks(whole)
+    yield from unused_option_faults(whole, plans, refused)
+
+
+def _with_whole_patterns(config: Node, model: ModelPlan) -> Node:
+    """Returns the config with as many layers in each stack as its pattern has. A model of fewer
+    layers is a small one of the same architecture, which need not use all its variants.
+    """
+    for plan in model.stacks:
+        stack = config["model"][plan.name] or {}
+        layers = len(plan.blocks) // plan.loops
+        least = sum(len(stack.get(key) or ()) for key in ("first", "pattern", "last"))
+        if stack.get("pattern") and layers < least:
+            stack = {**stack, "layers": least}
+            config = {**config, "model": {**config["model"], plan.name: stack}}
+    return config
 
 
 def _stack_faults(config: Node, model: ModelPlan, stack: StackPlan) -> Faults:
@@ -47,8 +63,10 @@ def _stack_faults(config: Node, model: ModelPlan, stack: StackPlan) -> Faults:
             "no layer attends to the encoder",
             fix="Put 'cross' into it, or leave model.encoder out.",
         )
-    for variant in (config["model"][stack.name] or {}).get("variants") or {}:
-        if variant not in stack.variants:
+    node = config["model"][stack.name] or {}
+    named = {name for key in ("first", "pattern", "last") for name in node.get(key) or ()}
+    for variant in node.get("variants") or {}:
+        if variant not in stack.variants and variant not in named:
             yield Fault(
                 f"model.{stack.name}.variants.{variant}",
                 "no layer uses it",
