@@ -36,7 +36,7 @@ def test_a_model_of_fewer_layers_than_its_pattern_needs_not_use_all_its_variants
 
 def test_what_no_layer_of_the_whole_pattern_uses_is_refused_in_a_cut_one():
     words = ["preset=gemma3", "model.layers=2", "model.decoder.pattern=[local]"]
-    with pytest.raises(ConfigError, match="position.theta: no layer uses it"):
+    with pytest.raises(ConfigError, match=r"position\.theta: no layer uses it"):
         compose([*words, "model.decoder.variants.local.position.theta=4"], data=False)
 
 
