@@ -63,7 +63,10 @@ def test_the_wheel_contains_conf_and_composes_from_it(tmp_path, installed):
         "xformer_kit/study/report/page.html.j2",
         "xformer_kit/study/report/page.md.j2",
     } <= names
-    templates = (ROOT / "tasks" / "cli" / "project").rglob("*.*")
+    templates = [
+        *(ROOT / "tasks" / "cli" / "project").rglob("*.*"),
+        *(ROOT / "xformer_kit" / "eject" / "templates").glob("*.jinja"),
+    ]
     assert {str(path.relative_to(ROOT)) for path in templates if path.suffix != ".pyc"} <= names
     scripts = {f"tasks/cli/completion.{shell}" for shell in ("bash", "zsh")}
     assert {*scripts, "hydra_plugins/xformer_kit/study_sweeper.py"} <= names
