@@ -316,6 +316,19 @@ CASES: dict[str, Case] = {
         },
     ),
     "apertus": Case("ApertusForCausalLM", {**LLAMA, "rms_norm_eps": ODD_EPS}),
+    "nemotron": Case("NemotronForCausalLM", {**LLAMA, "norm_eps": ODD_EPS}),
+    "nemotron with biases": Case(
+        "NemotronForCausalLM",
+        {
+            **LLAMA,
+            "head_dim": 12,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "hidden_act": "silu",
+            "tie_word_embeddings": True,
+            **rope("linear", factor=3.0, partial_rotary_factor=1.0),
+        },
+    ),
     "apertus with biases": Case(
         "ApertusForCausalLM",
         {**LLAMA, "attention_bias": True, "tie_word_embeddings": True, **rope("default")},

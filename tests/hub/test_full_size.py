@@ -32,6 +32,7 @@ ARGUMENTS = {
         "pos_att_type": ["p2c", "c2p"],
         "type_vocab_size": 0,
     },
+    "NemotronForCausalLM": {"num_key_value_heads": 48},
     "MiniCPM3ForCausalLM": {"rms_norm_eps": 1e-6},  # 1e-5 is refused
 }
 # Names of modules -> of files.
