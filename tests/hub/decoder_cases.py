@@ -74,6 +74,15 @@ QWEN3_NEXT = {
     "shared_expert_intermediate_size": 22,
     **rope("default", partial_rotary_factor=0.5),
 }
+XGLM = {
+    "vocab_size": VOCAB,
+    "d_model": DIM,
+    "num_layers": LAYERS,
+    "attention_heads": HEADS,
+    "ffn_dim": 40,
+    "max_position_embeddings": POSITIONS,
+    "pad_token_id": 1,
+}
 GPT_OSS = {
     **LLAMA,
     "head_dim": 10,
@@ -328,6 +337,12 @@ CASES: dict[str, Case] = {
             "tie_word_embeddings": True,
             **rope("linear", factor=3.0, partial_rotary_factor=1.0),
         },
+    ),
+    "xglm": Case("XGLMForCausalLM", XGLM, sdpa=False),
+    "xglm without factor": Case(
+        "XGLMForCausalLM",
+        {**XGLM, "scale_embedding": False, "activation_function": "relu"},
+        sdpa=False,
     ),
     "apertus with biases": Case(
         "ApertusForCausalLM",
