@@ -83,6 +83,12 @@ XGLM = {
     "max_position_embeddings": POSITIONS,
     "pad_token_id": 1,
 }
+LFM2 = {
+    **LLAMA,
+    "layer_types": ["conv", "full_attention", "conv"],
+    "block_multiple_of": 8,
+    "block_ffn_dim_multiplier": 1.3,
+}
 GPT_OSS = {
     **LLAMA,
     "head_dim": 10,
@@ -344,6 +350,20 @@ CASES: dict[str, Case] = {
         {**XGLM, "scale_embedding": False, "activation_function": "relu"},
         sdpa=False,
     ),
+    "lfm2": Case("Lfm2ForCausalLM", {**LFM2, "norm_eps": ODD_EPS}),
+    "lfm2 of other sizes": Case(
+        "Lfm2ForCausalLM",
+        {
+            **LFM2,
+            "layer_types": None,
+            "full_attn_idxs": [0],
+            "conv_L_cache": 5,
+            "block_auto_adjust_ff_dim": False,
+            "tie_word_embeddings": False,
+            **rope("default"),
+        },
+    ),
+    "lfm2 without convolutions": Case("Lfm2ForCausalLM", {**LFM2, "layer_types": None}),
     "apertus with biases": Case(
         "ApertusForCausalLM",
         {**LLAMA, "attention_bias": True, "tie_word_embeddings": True, **rope("default")},
