@@ -205,6 +205,9 @@ CASES: dict[str, Case] = {
             **rope("default", partial_rotary_factor=0.5),
         },
     ),
+    "stablelm of 12B": Case(
+        "StableLmForCausalLM", {**LLAMA, "qk_layernorm": True, "use_parallel_residual": True}
+    ),
     "cohere": Case("CohereForCausalLM", {**LLAMA, "layer_norm_eps": ODD_EPS, "logit_scale": 0.3}),
     "cohere R+": Case(
         "CohereForCausalLM",
@@ -253,7 +256,8 @@ CASES: dict[str, Case] = {
     ),
     "deepseek v2 lite": Case(
         "DeepseekV2ForCausalLM",
-        {**DEEPSEEK, "q_lora_rank": None, "attention_bias": True, "first_k_dense_replace": 0},
+        {**DEEPSEEK, "q_lora_rank": None, "attention_bias": True, "first_k_dense_replace": 0}
+        | {"rms_norm_eps": ODD_EPS},
     ),
     "deepseek v3": Case(
         "DeepseekV3ForCausalLM",
@@ -315,12 +319,12 @@ CASES: dict[str, Case] = {
             "linear_conv_kernel_dim": 3,
         },
     ),
-    "minicpm3": Case("MiniCPM3ForCausalLM", {**LATENT, "rms_norm_eps": 1e-6, "dim_model_base": 20}),
+    "minicpm3": Case("MiniCPM3ForCausalLM", {**LATENT, "dim_model_base": 20}),
     "minicpm3 of other factors": Case(
         "MiniCPM3ForCausalLM",
         {
             **LATENT,
-            "rms_norm_eps": 1e-6,
+            "rms_norm_eps": ODD_EPS,
             "q_lora_rank": None,
             "v_head_dim": None,
             "attention_bias": True,

@@ -126,6 +126,10 @@ CASES: dict[str, Case] = {
         },
     ),
     "olmoe": Case("OlmoeForCausalLM", {**LLAMA, "num_experts": 5, "num_experts_per_tok": 2}),
+    "olmoe with a bound": Case(
+        "OlmoeForCausalLM",
+        {**LLAMA, "num_experts": 5, "num_experts_per_tok": 2, "clip_qkv": 0.4},
+    ),
     "granite": Case("GraniteForCausalLM", {**GRANITE, "mlp_bias": True}),
     "granitemoe": Case("GraniteMoeForCausalLM", {**GRANITE, "num_local_experts": 5}),
     "smollm3": Case(

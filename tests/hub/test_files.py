@@ -21,7 +21,6 @@ PATH = Path(__file__).parents[2] / "conf" / "preset"
 PRESETS = sorted(path.stem for path in PATH.glob("*.yaml"))
 # Values that the components cannot compute.
 REFUSED = [
-    ("olmoe", "clip_qkv", 8.0),
     ("qwen2", "layer_types", ["sliding_attention"]),
     ("qwen2_moe", "use_sliding_window", True),
     ("qwen2_moe", "layer_types", ["sliding_attention"]),

@@ -33,7 +33,6 @@ ARGUMENTS = {
         "type_vocab_size": 0,
     },
     "NemotronForCausalLM": {"num_key_value_heads": 48},
-    "MiniCPM3ForCausalLM": {"rms_norm_eps": 1e-6},  # 1e-5 is refused
 }
 # Names of modules -> of files.
 IN_FILES = {"GPTNeoXForCausalLM": {"lm_head.weight": "embed_out.weight"}}
