@@ -34,7 +34,7 @@ class LayerNorm(nn.Module):
 
     Without bias it is the norm of MPT and Cohere, without both that of OLMo (Groeneveld et al.,
     2024, arXiv:2402.00838, section 2.1). With `unit_offset` the gain is 1 + offset, so that weight
-    decay would pull it to 1 (LayerNorm1P of Nemotron-4: Parmar et al., 2024, arXiv:2402.16819).
+    decay would pull it to 1 (LayerNorm1P of the released Nemotron).
     """
 
     parameter_info = {

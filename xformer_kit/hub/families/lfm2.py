@@ -10,7 +10,7 @@ from xformer_kit.hub.common import (
     projections,
     rope,
     sizes,
-    tied,
+    unread,
 )
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Fixed, Functions, Key, Values, unsupported
@@ -22,6 +22,12 @@ CONV, WIDTH = "model.decoder.variants.conv", "conv_L_cache"
 KINDS = {"conv": "conv", "full_attention": "base"}
 LAYER_KEYS = ("layer_types", "full_attn_idxs", WIDTH)
 ADJUSTED = ("block_auto_adjust_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of")
+# Of released files; the class does not read them.
+OLD_KEYS = (
+    *("block_dim", "block_norm_eps", "block_use_swiglu", "block_use_xavier_init", "conv_dim"),
+    *("block_mlp_init_scale", "block_out_init_scale", "conv_dim_out", "conv_use_xavier_init"),
+    *("num_heads", "theta", "use_pos_enc"),
+)
 FFN_WIDTH = ("intermediate_size", "block_ff_dim")
 
 
@@ -76,7 +82,8 @@ FAMILY = Family(
         Functions((*FFN_WIDTH, *ADJUSTED), ffn_width, ffn_width_keys),
         Fixed("conv_bias", False),
         rope(1e6),
-        tied(True),
+        Key("tie_word_embeddings", "model.tie_embeddings", True, also=("tie_embedding",)),
+        unread(*OLD_KEYS),
     ),
     weights=(
         Weight("model.embed_tokens.weight", "embed.weight"),

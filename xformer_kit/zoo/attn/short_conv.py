@@ -16,7 +16,7 @@ from xformer_kit.tensors import (
 @ATTENTIONS.register("short_conv", also_called=("gated_conv", "lfm2_conv"))
 class ShortConv(Attention):
     """(c_t * sum_j w_j (b * v)_{t-j}) O in each channel, j = 0, ..., width - 1, with v = x V and
-    the gates b = x B and c = x C (Liquid AI, 2025, arXiv:2511.23404, section 2.1).
+    the gates b = x B and c = x C (LFM2: Liquid AI, 2025, arXiv:2511.23404).
 
     A token reads the `width - 1` real tokens before it in its document, and generation keeps only
     those.
