@@ -50,6 +50,7 @@ MOE = {
     "first_k_dense_replace": 1,
     "routed_scaling_factor": 1.3,
 }
+SOME_WINDOWS = ["sliding_attention", "full_attention", "sliding_attention"]
 LATENT = {
     **COMMON,
     "num_key_value_heads": HEADS,
@@ -289,6 +290,12 @@ CASES: dict[str, Case] = {
     "dots1": Case(
         "Dots1ForCausalLM",
         {**LLAMA, **MOE, "norm_topk_prob": True, "attention_bias": True, "rms_norm_eps": ODD_EPS},
+    ),
+    # With these numbers no token has other experts in bf16.
+    "dots1 with windows": Case(
+        "Dots1ForCausalLM",
+        {**LLAMA, **MOE, "num_experts_per_tok": 3}
+        | {"sliding_window": 6, "layer_types": SOME_WINDOWS},
     ),
     "gpt-oss": Case("GptOssForCausalLM", GPT_OSS, sdpa=False),
     "gpt-oss without biases": Case(

@@ -90,8 +90,13 @@ REFUSED = {
         "num_key_value_heads: must be num_attention_heads, 6; got 3.",
     ),
     "dots1": (
-        {**MOE, "num_experts_per_tok": 2, "sliding_window": 5, "max_window_layers": 1},
-        "layer_types: must be full_attention in all layers; got 'sliding_attention'.",
+        {**MOE, "num_experts_per_tok": 2, "sliding_window": None}
+        | {"layer_types": ["sliding_attention"] * 4},
+        "layer_types: needs sliding_window; got 'sliding_attention'.",
+    ),
+    "smollm3": (
+        {"layer_types": ["sliding_attention"] * 4, "sliding_window": 5},
+        "layer_types: needs use_sliding_window=true; got 'sliding_attention'.",
     ),
     "qwen3_next": (
         {"shared_expert_intermediate_size": 500},
