@@ -1,6 +1,4 @@
-"""attn latent: by its equations, equal to DeepSeek's layers, absorbed as plain, with a cache of
-latents.
-"""
+"""attn latent: by its equations, equal to DeepSeek's layers, absorbed as plain, and its cache."""
 
 import math
 import os
@@ -13,6 +11,7 @@ from torch.testing import assert_close
 
 from tests.messages import messages
 from xformer_kit.attention import ATTENTIONS, Latent
+from xformer_kit.attention.latent import LatentShape
 from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.tiny_composition import BATCH, LENGTH, VOCAB, Composition, randomise
@@ -310,9 +309,17 @@ def test_default_sizes_are_those_of_the_paper():
     """kv_rank is 4 head_dim and rope_head_dim half of head_dim (section 3.1.2 of the paper: 512 and
     64 of 128).
     """
-    attn = Latent(256, NORMS["rms"], Reference(), heads=2)
+    attn = Latent(256, NORMS["rms"], Reference(), shape=LatentShape(heads=2))
     assert (attn.kv_rank, attn.rope_head_dim, attn.v_head_dim) == (512, 64, 128)
-    assert Latent(60, NORMS["rms"], Reference(), heads=6).rope_head_dim == 6  # rotary turns pairs
+    six = Latent(60, NORMS["rms"], Reference(), shape=LatentShape(6))
+    assert six.rope_head_dim == 6  # rotary turns pairs
+
+
+@pytest.mark.parametrize("norm", ["rms", "layer"])
+def test_norms_of_latents_may_have_an_eps_of_their_own(norm):
+    block = made(COMPRESSED | {"norm_eps": 0.3}, norm=norm).decoder.blocks[0]
+    norms = block.attn.q_norm, block.attn.kv_norm, block.placement["attn"].norm[0]
+    assert [norm.eps == 0.3 for norm in norms] == [True, True, False]
 
 
 COMPOSED = [
@@ -355,6 +362,13 @@ def test_laws(changes):
 
 
 REFUSED = {
+    "attn=latent attn.norm_eps=0": (
+        "attn.norm_eps: must be above 0; got 0. null is that of the block's norms."
+    ),
+    "attn=latent attn.norm_eps=0.1 norm=none": (
+        "attn.norm_eps: is an option of the norms of latents, and norm 'none' has none; got 0.1."
+        " Leave it out, or choose norm=rms."
+    ),
     "attn=latent attn.rope_head_dim=0": (
         "attn: position 'rotary' acts on the decoupled query and key, which have"
         " no channels with rope_head_dim=0. Leave rope_head_dim out, or choose position=none,"
@@ -375,9 +389,9 @@ REFUSED = {
     ),
     "attn=latent attn.kv_heads=2": (
         "attn.kv_heads: attn 'latent' has no option 'kv_heads'. It has: heads, head_dim,"
-        " rope_head_dim, v_head_dim, kv_rank, q_rank, bias, scale, dropout. Try attn=differential,"
-        " attn=multi_head, attn=compositional, attn=cosine, attn=distance, attn=exclusive,"
-        " attn=laser or attn=persistent_memory."
+        " rope_head_dim, v_head_dim, kv_rank, q_rank, bias, norm_eps, scale, dropout. Try"
+        " attn=differential, attn=multi_head, attn=compositional, attn=cosine, attn=distance,"
+        " attn=exclusive, attn=laser or attn=persistent_memory."
     ),
 }
 

@@ -93,6 +93,20 @@ def test_a_scale_by_layer_is_divided_by_the_number_of_the_layer():
     assert [float(block.attn.scale) for block in blocks] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("after", [False, True])
+def test_clip_normed_bounds_queries_and_keys_after_their_norms(after):
+    norm = {"name": "each_head", "after": after}
+    model = model_of(clip=0.25, clip_normed=True, qk_norm=norm)
+    plain = model_of(qk_norm=norm)
+    plain.load_state_dict(model.state_dict())
+    attn = plain.decoder.blocks[0].attn
+    for name in ("q_norm", "k_norm"):
+        setattr(attn, name, nn.Sequential(getattr(attn, name), nn.Hardtanh(-0.25, 0.25)))
+    attn.v = nn.Sequential(attn.v, nn.Hardtanh(-0.25, 0.25))
+    with torch.no_grad():
+        assert_close(seen_by(model, 0), seen_by(plain, 0))
+
+
 def test_clip_bounds_queries_keys_and_values():
     model = model_of(clip=0.25, bias=True)
     x, out = seen_by(model, 0)
@@ -262,13 +276,17 @@ def test_a_norm_before_and_after_rotation_differ_only_by_its_weights():
 
 
 HAS = (
-    "It has: heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale,"
-    " score, dropout, keys."
+    "It has: heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, clip_normed, gate,"
+    " scale, score, dropout, keys."
 )
 NORMS = "Known: each_head, head, key, l2, none, projection."
 REFUSED = {
     "attn.v_head_dim=0": "attn.v_head_dim: must be at least 1 channel; got 0.",
     "attn.clip=0": "attn.clip: must be above 0; got 0. null is no limit.",
+    "attn.clip=1 attn.clip_normed=true": (
+        "attn.clip_normed: clips queries and keys after their norms, and there are none, or"
+        " attn.clip=null; got true. Leave it out."
+    ),
     "attn.scale=0": "attn.scale: must be above 0; got 0. null is head_dim^-0.5.",
     "attn.scale=by_lair": ("attn.scale: must be a number or by_layer or null; got 'by_lair'."),
     "attn.bias=[q,x]": (

@@ -66,7 +66,26 @@ def test_groups_of_a_norm_with_weights_share_them():
     )
 
 
+def test_norms_of_queries_and_keys_may_have_no_biases():
+    def names(bias):
+        attn = {"name": "multi_head", "qk_norm": {"name": "each_head", "bias": bias}}
+        return {*build(tiny_config(attn=attn, norm="layer"), 7).state_dict()}
+
+    lost = names(True) - names(False)
+    assert names(False) < names(True)
+    assert lost
+    assert all(".attn." in name and "_norm." in name and name.endswith("bias") for name in lost)
+
+
 REFUSED = {
+    "attn.qk_norm.name=head attn.qk_norm.bias=false": (
+        "attn.qk_norm.bias: leaves out the biases of norms, and norm 'rms' has none; got false."
+        " Leave it out."
+    ),
+    "attn.qk_norm.name=l2 attn.qk_norm.bias=false norm=layer": (
+        "attn.qk_norm.bias: leaves out the biases of norms, and qk_norm 'l2' has none; got false."
+        " Leave it out."
+    ),
     "attn.v_norm=head norm=none": (
         "attn.v_norm: takes the norm of model.decoder, and 'none' does nothing; got 'head'. Choose"
         " norm=rms or norm=layer there, or attn.v_norm=none."

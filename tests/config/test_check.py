@@ -10,8 +10,8 @@ from xformer_kit.config import compose as compose_config
 from xformer_kit.config import preflight
 
 HEADS = (
-    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
-    " dropout, keys"
+    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, clip_normed, gate, scale,"
+    " score, dropout, keys"
 )
 ONE_FAULT = {
     "attn.heads=7 model.dim=384": (
@@ -43,7 +43,8 @@ ONE_FAULT = {
     "attn=null": (
         "attn: must be a name; got null. Known: compositional, cosine, differential, distance,"
         " dot, exclusive, fourier, gated_delta, lambda, laser, latent, linear, linformer, mean,"
-        " multi_head, nystrom, orthoformer, performer, persistent_memory, retention."
+        " multi_head, nystrom, orthoformer, performer, persistent_memory, retention,"
+        " short_conv."
     ),
     "position=rotary attn.head_dim=5": (
         "position: rotary turns pairs of channels, so attn.head_dim must be even; got 5. Try"

@@ -13,8 +13,8 @@ from xformer_kit.registry.messages import nearest
 from xformer_kit.registry.other_libraries import OTHER_OPTIONS
 
 HEADS = (
-    "It has: heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale,"
-    " score, dropout, keys."
+    "It has: heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, clip_normed, gate,"
+    " scale, score, dropout, keys."
 )
 NORM = "and the norms here only the channels of one token. Try layer or rms."
 PUBLISHED = "a published architecture is a preset (docs/guide/published_models.md)"

@@ -12,8 +12,8 @@ from xformer_kit.config import preflight
 from xformer_kit.config.line.overrides import expand
 
 HEADS = (
-    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
-    " dropout, keys"
+    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, clip_normed, gate, scale,"
+    " score, dropout, keys"
 )
 REFUSED = [
     "attn=fourier",

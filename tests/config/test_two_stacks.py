@@ -11,8 +11,8 @@ from xformer_kit.registry import Fault
 
 BASE = ["logger=none", "model=encoder_decoder", "task=seq2seq", "model.dim=24", "attn.heads=4"]
 OPTIONS = (
-    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
-    " dropout, keys"
+    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, clip_normed, gate, scale,"
+    " score, dropout, keys"
 )
 WINDOW = (
     "mask 'full' has no option 'window'. It has no options. Try {0}=sliding_window or {0}=dilated."

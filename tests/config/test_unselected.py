@@ -5,8 +5,8 @@ option.
 from refusals import refusals, refusals_with
 
 HEADS = (
-    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
-    " dropout, keys"
+    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, clip_normed, gate, scale,"
+    " score, dropout, keys"
 )
 THETA = (
     "position=sinusoidal, position=transformer_xl, position=rotary, position=polar or position=xpos"

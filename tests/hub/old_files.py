@@ -71,7 +71,37 @@ PHI3 = {
 FACTORS = {"short_factor": [1.0, 1.1, 1.3], "long_factor": [1.0, 2.0, 4.5]}
 
 # model_type and what is special -> the keys that are not in SIZES.
+LFM2 = {
+    "hidden_act": None,
+    "rms_norm_eps": None,
+    "block_auto_adjust_ff_dim": True,
+    "block_dim": 48,
+    "block_ff_dim": 100,
+    "block_ffn_dim_multiplier": 1.0,
+    "block_multiple_of": 8,
+    "block_norm_eps": 1e-5,
+    "block_use_swiglu": True,
+    "conv_L_cache": 4,
+    "conv_bias": False,
+    "conv_dim": 48,
+    "full_attn_idxs": [2, 5, 7],
+    "norm_eps": 1e-4,
+    "num_heads": 6,
+    "rope_theta": 1e6,
+    "tie_embedding": True,
+    "use_pos_enc": True,
+}
 OLD_FILES: dict[str, dict[str, Any]] = {
+    "lfm2": LFM2,
+    "nemotron": {
+        "hidden_act": "relu2",
+        "rms_norm_eps": None,
+        "norm_eps": 1e-4,
+        "head_dim": 16,
+        "partial_rotary_factor": 0.25,
+        "rope_theta": 1e5,
+        "tie_word_embeddings": False,
+    },
     "llama": {"rope_theta": 5e5, "rope_scaling": LLAMA3, "pretraining_tp": 1, "mlp_bias": False},
     "llama linear": {"rope_scaling": {"type": "linear", "factor": 4.0}},
     "mistral": {"rope_theta": 1e4, "sliding_window": 4096, "tie_word_embeddings": False},

@@ -80,11 +80,23 @@ def test_a_file_of_an_older_version_is_read(name):
 
 
 REFUSED = {
-    "stablelm": ({"qk_layernorm": True}, "qk_layernorm: must be false; got true."),
-    "deepseek_v3": ({**MOE, "rms_norm_eps": 1e-5}, "rms_norm_eps: must be 1e-06; got 1e-05."),
+    "xglm": (
+        {"d_model": 48, "num_layers": 2, "attention_heads": 6, "ffn_dim": 40, "pad_token_id": 2},
+        "pad_token_id: must be 0 or 1, whose rows of sinusoids, which are 0, are not read; got 2.",
+    ),
+    "lfm2": ({"conv_bias": True}, "conv_bias: must be false; got true."),
+    "deepseek_v3": (
+        {**MOE, "num_key_value_heads": 3},
+        "num_key_value_heads: must be num_attention_heads, 6; got 3.",
+    ),
     "dots1": (
-        {**MOE, "num_experts_per_tok": 2, "sliding_window": 5, "max_window_layers": 1},
-        "layer_types: must be full_attention in all layers; got 'sliding_attention'.",
+        {**MOE, "num_experts_per_tok": 2, "sliding_window": None}
+        | {"layer_types": ["sliding_attention"] * 4},
+        "layer_types: needs sliding_window; got 'sliding_attention'.",
+    ),
+    "smollm3": (
+        {"layer_types": ["sliding_attention"] * 4, "sliding_window": 5},
+        "layer_types: needs use_sliding_window=true; got 'sliding_attention'.",
     ),
     "qwen3_next": (
         {"shared_expert_intermediate_size": 500},
@@ -116,7 +128,7 @@ def test_forms_of_falcon_and_mpt_that_cannot_be_composed_are_refused():
 PRESETS = (
     *("apertus", "bloom", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "dots1", "ernie4_5"),
     *("falcon", "glm4", "glm4_moe", "gpt_neo", "gpt_neox", "gpt_oss", "gptj", "minicpm3", "mpt"),
-    *("opt", "phi", "qwen3_next", "stablelm", "starcoder2"),
+    *("lfm2", "nemotron", "opt", "phi", "qwen3_next", "stablelm", "starcoder2", "xglm"),
 )
 
 

@@ -21,12 +21,10 @@ PATH = Path(__file__).parents[2] / "conf" / "preset"
 PRESETS = sorted(path.stem for path in PATH.glob("*.yaml"))
 # Values that the components cannot compute.
 REFUSED = [
-    ("olmoe", "clip_qkv", 8.0),
     ("qwen2", "layer_types", ["sliding_attention"]),
-    ("qwen2_moe", "use_sliding_window", True),
     ("qwen2_moe", "layer_types", ["sliding_attention"]),
     ("qwen2_moe", "shared_expert_intermediate_size", 1409),
-    ("smollm3", "use_sliding_window", True),
+    ("smollm3", "layer_types", ["sliding_attention"]),
     ("gemma", "use_bidirectional_attention", True),
     ("gemma2", "query_pre_attn_scalar", None),
     ("granite", "attention_multiplier", None),

@@ -31,7 +31,7 @@ ARGUMENTS = {
         "pos_att_type": ["p2c", "c2p"],
         "type_vocab_size": 0,
     },
-    "MiniCPM3ForCausalLM": {"rms_norm_eps": 1e-6},  # 1e-5 is refused
+    "NemotronForCausalLM": {"num_key_value_heads": 48},
 }
 # Names of modules -> of files.
 IN_FILES = {"GPTNeoXForCausalLM": {"lm_head.weight": "embed_out.weight"}}

@@ -89,6 +89,7 @@ PEERS = {
     "gemma2.modeling_gemma2.Gemma2RMSNorm": ("rms", {"unit_offset": True}),
     "olmo.modeling_olmo.OlmoLayerNorm": ("layer", {"weight": False, "bias": False, "eps": 1e-5}),
     "cohere.modeling_cohere.CohereLayerNorm": ("layer", {"bias": False, "eps": 1e-5}),
+    "nemotron.modeling_nemotron.NemotronLayerNorm1P": ("layer", {"unit_offset": True, "eps": 1e-5}),
 }
 
 

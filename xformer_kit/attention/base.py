@@ -148,7 +148,9 @@ class AttentionArguments:
     dim: int  # channels of the residual stream
     depth: int  # index of the first layer that uses it
     layers: int  # number of layers of the stack
-    norm: Callable[[int], nn.Module]  # creates a norm of the block's kind over so many channels
+    # creates a norm of the block's kind over so many channels; keyword arguments are its options
+    # that differ from those of the block
+    norm: Callable[..., nn.Module]
     kernel: Kernel  # computes the output of the heads from queries, keys and values
     max_len: int  # longest text in tokens, with those that extras put in front of it
     # for an attention with an option `keys`, of which `earlier` takes the keys and values of an

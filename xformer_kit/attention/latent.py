@@ -3,7 +3,7 @@ only the latent is cached.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from xformer_kit.attention.base import ATTENTIONS, Attention
 from xformer_kit.attention.heads import check_heads, head_channels
 from xformer_kit.kernel import Kernel
-from xformer_kit.registry import Fault, above, at_least, in_range
+from xformer_kit.registry import Fault, OptionGroup, above, at_least, in_range
 from xformer_kit.tensors import SubmoduleInfo, hidden, vector
 from xformer_kit.tensors.cache import KeyValueCache
 from xformer_kit.tensors.fused_projections import is_plain
@@ -25,6 +25,24 @@ class LatentKV(NamedTuple):
     latent: Tensor  # (b, 1, s, kv_rank)
     rope_key: Tensor  # (b, 1, s, rope_head_dim): the decoupled key
     joined: Tensor | None = None  # both, as cached: (b, 1, s, kv_rank + rope_head_dim)
+
+
+@dataclass(frozen=True)
+class LatentShape(OptionGroup):
+    """Numbers of heads, of their channels, and of those of latents."""
+
+    heads: int = 8  # query heads
+    # channels of a head's query and key without position encoding; null is dim / heads
+    head_dim: int | None = None
+    # channels of a head's decoupled query and key; null is head_dim / 2, rounded up to even
+    rope_head_dim: int | None = None
+    v_head_dim: int | None = None  # channels of a head's values; null is head_dim
+    # channels of the latent of keys and values; null is 4 * head_dim
+    kv_rank: int | None = None
+    q_rank: int | None = None  # channels of a latent of queries; null is none
+
+
+EIGHT_HEADS = LatentShape()
 
 
 @ATTENTIONS.register("latent", also_called=("mla", "multi_head_latent"))
@@ -60,35 +78,31 @@ class Latent(Attention):
     def __init__(
         self,
         dim: int,
-        norm: Callable[[int], nn.Module],
+        norm: Callable[..., nn.Module],
         kernel: Kernel,
         *,
-        heads: int = 8,  # query heads
-        # channels of a head's query and key without position encoding; null is dim / heads
-        head_dim: int | None = None,
-        # channels of a head's decoupled query and key; null is head_dim / 2, rounded up to even
-        rope_head_dim: int | None = None,
-        v_head_dim: int | None = None,  # channels of a head's values; null is head_dim
-        # channels of the latent of keys and values; null is 4 * head_dim
-        kv_rank: int | None = None,
-        q_rank: int | None = None,  # channels of a latent of queries; null is none
+        shape: LatentShape = EIGHT_HEADS,
         # whether the maps onto latents, the decoupled key and the output have biases
         bias: bool = False,
+        # eps of the norms of latents; null is that of the block's norms
+        norm_eps: float | None = None,
         scale: float | None = None,  # factor on scores; null is (head_dim + rope_head_dim)^-0.5
         dropout: float = 0.0,  # probability, on the attention weights
     ):
         super().__init__()
-        self.head_dim = head_channels(dim, heads, head_dim)
-        self.rope_head_dim = rope_dim(self.head_dim, rope_head_dim)
-        self.v_head_dim = v_head_dim or self.head_dim
-        self.kv_rank = kv_rank or 4 * self.head_dim
+        heads, q_rank = shape.heads, shape.q_rank
+        self.head_dim = head_channels(dim, heads, shape.head_dim)
+        self.rope_head_dim = rope_dim(self.head_dim, shape.rope_head_dim)
+        self.v_head_dim = shape.v_head_dim or self.head_dim
+        self.kv_rank = shape.kv_rank or 4 * self.head_dim
         self.scale = (self.head_dim + self.rope_head_dim) ** -0.5 if scale is None else scale
+        of_norms = {} if norm_eps is None else {"eps": norm_eps}
         self.q_down = nn.Linear(dim, q_rank, bias) if q_rank else None
-        self.q_norm = norm(q_rank) if q_rank else None
+        self.q_norm = norm(q_rank, **of_norms) if q_rank else None
         self.q = nn.Linear(q_rank or dim, heads * (self.head_dim + self.rope_head_dim), False)
         self.parameter_info = {"q": hidden("heads*q_head_dim", "q_rank" if q_rank else "dim")}
         self.kv_down = nn.Linear(dim, self.kv_rank, bias)
-        self.kv_norm = norm(self.kv_rank)
+        self.kv_norm = norm(self.kv_rank, **of_norms)
         self.k_rope = nn.Linear(dim, self.rope_head_dim, bias) if self.rope_head_dim else None
         self.k = nn.Linear(self.kv_rank, heads * self.head_dim, False)
         self.v = nn.Linear(self.kv_rank, heads * self.v_head_dim, False)
@@ -116,10 +130,14 @@ class Latent(Attention):
         yield from at_least(options, "channels", rope_head_dim=0)
         yield from in_range(options, dropout=(0, 1))
         yield from above(options, "null is (head_dim + rope_head_dim)^-0.5.", scale=0)
+        yield from above(options, "null is that of the block's norms.", norm_eps=0)
 
     @classmethod
     def cannot(cls, options, context):
-        position = context.position
+        position, norm = context.position, context.names["norm"]
+        if options.norm_eps is not None and "eps" not in context.norm.options:
+            rule = f"is an option of the norms of latents, and norm '{norm}' has none"
+            yield Fault("norm_eps", rule, options.norm_eps, "Leave it out, or choose norm=rms.")
         enters = "rotate" in position.enters or ("scores" in position.enters and position.channels)
         if context.attn.head_dim or not enters:
             return

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from xformer_kit.attention.base import ATTENTIONS, Attention
 from xformer_kit.attention.gate import Gate, NoGate
 from xformer_kit.attention.heads import check_heads, head_channels
-from xformer_kit.attention.qk_norm import NoQKNorm, QKNorm, make_norm
+from xformer_kit.attention.qk_norm import NoQKNorm, Norm, QKNorm, make_norm
 from xformer_kit.attention.score import Score, SoftmaxScore
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import (
@@ -56,10 +56,15 @@ class Projections(OptionGroup):
     v_norm: Literal["none", "head", "each_head", "projection"] = "none"
     # largest magnitude in queries, keys and values as projected; null is no limit
     clip: float | None = None
+    clip_normed: bool = False  # whether queries and keys are clipped after their norms instead
 
     def biased(self, name: str) -> bool:
         """Whether the projection q, k, v or o has a bias."""
         return self.bias is True or (self.bias is not False and name in self.bias)
+
+    def norm_of_values(self, norm: Norm, heads: int, channels: int) -> nn.Module | None:
+        """Returns the norm of values, `heads` of so many channels; None if they have none."""
+        return None if self.v_norm == "none" else make_norm(self.v_norm, norm, heads, channels)
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ class MultiHead(Attention):
     def __init__(
         self,
         dim: int,
-        norm: Callable[[int], nn.Module],
+        norm: Callable[..., nn.Module],
         kernel: Kernel,
         depth: int = 0,
         exchange: str | None = None,
@@ -157,13 +162,13 @@ class MultiHead(Attention):
             self.fusible = ("q",)
         self.o = nn.Linear(heads * self.v_head_dim, dim, projections.biased("o"))
         self.clip = projections.clip
+        self.clip_normed = projections.clip_normed
         norms = projections.qk_norm(norm=norm)
         self.q_norm = norms.of_query(heads, self.head_dim)
         self.norm_after_rotation = norms.after
         if self.own_keys:
             self.k_norm = norms.of_key(self.kv_heads, self.head_dim)
-        if self.own_keys and projections.v_norm != "none":
-            self.v_norm = make_norm(projections.v_norm, norm, self.kv_heads, self.v_head_dim)
+            self.v_norm = projections.norm_of_values(norm, self.kv_heads, self.v_head_dim)
         scale = weights.scale
         self.factor = scale if isinstance(scale, (int, float)) else norms.scale(self.head_dim)
         # A tensor, because torch.compile would compile a graph for each value of a number.
@@ -198,6 +203,9 @@ class MultiHead(Attention):
     @classmethod
     def cannot(cls, options, context):
         yield from super().cannot(options, context)
+        if options.clip_normed and (options.clip is None or options.qk_norm.component is NoQKNorm):
+            rule = "clips queries and keys after their norms, and there are none, or attn.clip=null"
+            yield Unused("clip_normed", rule, got="true", fix="Leave it out.")
         if options.keys == "earlier":
             yield from _unused_with_earlier_keys(options)
         if options.v_norm not in (None, "none") and not context.norm.normalises:
@@ -269,7 +277,7 @@ class MultiHead(Attention):
         names = f"keys {self.exchange}", f"values {self.exchange}"
         if not self.own_keys:
             (q,) = self.project_input(x, context)
-            q = self.query(self.split(self._clipped(q)), context)
+            q = self.query(self.split(self._projected(q)), context)
             return q, *(context.cross_layer_state[name] for name in names)
         q, k, v = self._own(x, source, context, cache)
         if self.exchange is not None:
@@ -279,11 +287,11 @@ class MultiHead(Attention):
     def _own(self, x, source, context, cache) -> tuple[Tensor, Tensor, Tensor]:
         """`project` with keys and values of its own."""
         q, *kv = self.project_qkv(x, source, context, cache)
-        q = self.query(self.split(self._clipped(q)), context)
+        q = self.query(self.split(self._projected(q)), context)
         if not kv:
             return q, *cache.kept()
         kv_input, kv_tokens = (x, context.query) if source is None else (source, context.key)
-        k = self.split(self._clipped(kv[0]))
+        k = self.split(self._projected(kv[0]))
         k = self.rotated(k, self.k_norm, context.position.rotate_key, kv_tokens)
         v = self.values_of(self._clipped(kv[1]), kv_input, context)
         return (q, k, v) if cache is None else (q, *cache.append(k, v))
@@ -298,7 +306,13 @@ class MultiHead(Attention):
         """
         if norm is None:
             return rotate(x, tokens)
-        return norm(rotate(x, tokens)) if self.norm_after_rotation else rotate(norm(x), tokens)
+        if self.norm_after_rotation:
+            return self.normed(rotate(x, tokens), norm)
+        return rotate(self.normed(x, norm), tokens)
+
+    def normed(self, x: Tensor, norm: Any) -> Tensor:
+        """Applies a norm to queries or keys x (b, h, t, d), and clips them with clip_normed."""
+        return self._clipped(norm(x)) if self.clip_normed else norm(x)
 
     def kernel_inputs(
         self, q: Tensor, k: Tensor, scores: Tensor | None
@@ -312,6 +326,10 @@ class MultiHead(Attention):
         """Calls the kernel: weights from q k^T, or from `scores`, times v: (b, h, t, e)."""
         dropout = self.dropout if self.training else 0.0
         return self.kernel(q, k, v, context, self.factor, dropout, scores, *score_fn)
+
+    def _projected(self, x: Tensor) -> Tensor:
+        """Clips queries or keys as projected, unless their norms come first."""
+        return x if self.clip_normed else self._clipped(x)
 
     def _clipped(self, x: Tensor) -> Tensor:
         return x if self.clip is None else x.clamp(-self.clip, self.clip)

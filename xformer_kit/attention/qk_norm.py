@@ -5,6 +5,7 @@ attn.qk_norm.after=true.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from xformer_kit.registry import (
 from xformer_kit.tensors import SubmoduleInfo, vector
 from xformer_kit.tensors.tokens import scaled_to_unit
 
-Norm = Callable[[int], nn.Module]  # creates a norm over so many channels
+Norm = Callable[..., nn.Module]  # creates a norm over so many channels, with other options
 
 
 class EachHead(nn.ModuleList):
@@ -180,8 +181,9 @@ class NormedQK(QKNorm):
         *,
         after: bool = False,  # whether it is applied after rotation
         groups: int = 1,  # equal groups of the channels, each normalised separately
+        bias: bool = True,  # whether they have biases, if the norms of the block have
     ):
-        super().__init__(norm, after)
+        super().__init__(norm if bias else partial(norm, bias=False), after)
         self.groups = groups
 
     @classmethod
@@ -233,6 +235,10 @@ class NormedQK(QKNorm):
                 f"takes the norm of {context.path}, and '{context.names['norm']}' does nothing",
                 fix="Choose norm=rms or norm=layer there, or attn.qk_norm=false.",
             )
+        if not options.bias and (cls.unit or not context.norm.options.get("bias")):
+            norm = "qk_norm 'l2'" if cls.unit else f"norm '{context.names['norm']}'"
+            rule = f"leaves out the biases of norms, and {norm} has none"
+            yield Unused("bias", rule, got="false", fix="Leave it out.")
         if options.after and "rotate" not in context.position.enters:
             yield Unused(
                 "after",

@@ -142,6 +142,8 @@ def _complete(sub: SublayerPlan, block: Block | None) -> dict[str, Any]:
         node |= {key: getattr(traits, key) for key in HEADS if key in node}
         if traits.head_dim_option != "head_dim" and module is not None:  # of latent attention
             node |= {key: getattr(module, key) for key in LATENT if key in node}
+        if node.get("norm_eps", 0) is None:  # that of the block's norms
+            node["norm_eps"] = _filled(KINDS["norm"], sub.norm).get("eps")
         scale = node.get("scale") or (module.factor if isinstance(module, MultiHead) else None)
         return node | ({"scale": scale} if "scale" in node else {})
     if module is None:

@@ -72,7 +72,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "per_head": [{"of": [WINDOW, CAUSAL], "groups": [2, 4]}],
     "chunked": [{"chunk": [3, 1, 5]}],
-    "layer": [{}, {"weight": False, "bias": False}],
+    "layer": [{}, {"weight": False, "bias": False}, {"unit_offset": True}],
     "rms": [{}, {"unit_offset": True, "cast": "before"}, {"weight": False}],
     "dyt": [{"bias": False}],
     "sinusoidal": [{"layout": "concatenated"}],

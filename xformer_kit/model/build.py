@@ -243,5 +243,6 @@ def _placements(model: ModelPlan, plan: StackPlan, block: BlockPlan, depth: int)
     ]
 
 
-def _norm(node: Node, dim: int) -> nn.Module:
-    return NORMS.create(node, dim=dim)
+def _norm(node: Node, dim: int, **options: Any) -> nn.Module:
+    """A norm over `dim` channels. options: those that differ from the node's."""
+    return NORMS.create({**node, **options}, dim=dim)

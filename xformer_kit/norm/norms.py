@@ -3,6 +3,7 @@
 A norm that does nothing is an nn.Identity; components that need a norm are refused with it.
 """
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -32,10 +33,15 @@ class LayerNorm(nn.Module):
     arXiv:1607.06450, eq. 4).
 
     Without bias it is the norm of MPT and Cohere, without both that of OLMo (Groeneveld et al.,
-    2024, arXiv:2402.00838, section 2.1).
+    2024, arXiv:2402.00838, section 2.1). With `unit_offset` the gain is 1 + offset, so that weight
+    decay would pull it to 1 (LayerNorm1P of the released Nemotron).
     """
 
-    parameter_info = {"weight": vector("normalised"), "bias": vector("normalised", bias=True)}
+    parameter_info = {
+        "weight": vector("normalised"),
+        "offset": vector("normalised"),
+        "bias": vector("normalised", bias=True),
+    }
 
     def __init__(
         self,
@@ -44,25 +50,40 @@ class LayerNorm(nn.Module):
         eps: float = 1e-5,  # added to the variance
         weight: bool = True,  # whether channels are multiplied by a learned weight
         bias: bool = True,  # whether a learned bias is added
+        unit_offset: bool = False,  # whether the gain is 1 + a learned offset
     ):
         super().__init__()
         self.eps = eps
         self.shape = (dim,)
-        self.weight = nn.Parameter(torch.ones(dim)) if weight else None
+        self.weight = nn.Parameter(torch.ones(dim)) if weight and not unit_offset else None
+        self.offset = nn.Parameter(torch.zeros(dim)) if unit_offset else None
         self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
 
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, eps=0)
+        yield from _without_weight(options, unit_offset=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., dim) -> the same shape."""
+        weight = self.weight if self.offset is None else 1 + self.offset
         # F's wrapper doubles its cost at one row
-        return torch.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
+        return torch.layer_norm(x, self.shape, weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        weight, bias = self.weight is not None, self.bias is not None
-        return f"{self.shape[0]}, eps={self.eps}, weight={weight}, bias={bias}"
+        weight, offset, bias = (
+            tensor is not None for tensor in (self.weight, self.offset, self.bias)
+        )
+        return f"{self.shape[0]}, eps={self.eps}, weight={weight}, offset={offset}, bias={bias}"
+
+
+def _without_weight(options: Any, **defaults: Any) -> Iterator[Fault]:
+    """Yields the options that change a weight, if there is none. defaults: of these options."""
+    for name, default in defaults.items():
+        value = getattr(options, name)
+        if options.weight is False and value != default:
+            rule = "changes the weight, and with weight=false there is none"
+            yield Fault(name, rule, format_value(value), fix="Leave it out.")
 
 
 @NORMS.register("rms", also_called=("rms_norm", "rmsnorm"))
@@ -100,11 +121,7 @@ class RMSNorm(nn.Module):
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, eps=0)
-        for name, default in {"unit_offset": False, "cast": "after"}.items():
-            value = getattr(options, name)
-            if options.weight is False and value != default:
-                rule = "changes the weight, and with weight=false there is none"
-                yield Fault(name, rule, format_value(value), fix="Leave it out.")
+        yield from _without_weight(options, unit_offset=False, cast="after")
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., dim) -> the same shape."""

@@ -50,6 +50,7 @@ MOE = {
     "first_k_dense_replace": 1,
     "routed_scaling_factor": 1.3,
 }
+SOME_WINDOWS = ["sliding_attention", "full_attention", "sliding_attention"]
 LATENT = {
     **COMMON,
     "num_key_value_heads": HEADS,
@@ -73,6 +74,21 @@ QWEN3_NEXT = {
     "moe_intermediate_size": 11,
     "shared_expert_intermediate_size": 22,
     **rope("default", partial_rotary_factor=0.5),
+}
+XGLM = {
+    "vocab_size": VOCAB,
+    "d_model": DIM,
+    "num_layers": LAYERS,
+    "attention_heads": HEADS,
+    "ffn_dim": 40,
+    "max_position_embeddings": POSITIONS,
+    "pad_token_id": 1,
+}
+LFM2 = {
+    **LLAMA,
+    "layer_types": ["conv", "full_attention", "conv"],
+    "block_multiple_of": 8,
+    "block_ffn_dim_multiplier": 1.3,
 }
 GPT_OSS = {
     **LLAMA,
@@ -190,6 +206,9 @@ CASES: dict[str, Case] = {
             **rope("default", partial_rotary_factor=0.5),
         },
     ),
+    "stablelm of 12B": Case(
+        "StableLmForCausalLM", {**LLAMA, "qk_layernorm": True, "use_parallel_residual": True}
+    ),
     "cohere": Case("CohereForCausalLM", {**LLAMA, "layer_norm_eps": ODD_EPS, "logit_scale": 0.3}),
     "cohere R+": Case(
         "CohereForCausalLM",
@@ -238,7 +257,8 @@ CASES: dict[str, Case] = {
     ),
     "deepseek v2 lite": Case(
         "DeepseekV2ForCausalLM",
-        {**DEEPSEEK, "q_lora_rank": None, "attention_bias": True, "first_k_dense_replace": 0},
+        {**DEEPSEEK, "q_lora_rank": None, "attention_bias": True, "first_k_dense_replace": 0}
+        | {"rms_norm_eps": ODD_EPS},
     ),
     "deepseek v3": Case(
         "DeepseekV3ForCausalLM",
@@ -271,6 +291,12 @@ CASES: dict[str, Case] = {
         "Dots1ForCausalLM",
         {**LLAMA, **MOE, "norm_topk_prob": True, "attention_bias": True, "rms_norm_eps": ODD_EPS},
     ),
+    # With these numbers no token has other experts in bf16.
+    "dots1 with windows": Case(
+        "Dots1ForCausalLM",
+        {**LLAMA, **MOE, "num_experts_per_tok": 3}
+        | {"sliding_window": 6, "layer_types": SOME_WINDOWS},
+    ),
     "gpt-oss": Case("GptOssForCausalLM", GPT_OSS, sdpa=False),
     "gpt-oss without biases": Case(
         "GptOssForCausalLM",
@@ -300,12 +326,12 @@ CASES: dict[str, Case] = {
             "linear_conv_kernel_dim": 3,
         },
     ),
-    "minicpm3": Case("MiniCPM3ForCausalLM", {**LATENT, "rms_norm_eps": 1e-6, "dim_model_base": 20}),
+    "minicpm3": Case("MiniCPM3ForCausalLM", {**LATENT, "dim_model_base": 20}),
     "minicpm3 of other factors": Case(
         "MiniCPM3ForCausalLM",
         {
             **LATENT,
-            "rms_norm_eps": 1e-6,
+            "rms_norm_eps": ODD_EPS,
             "q_lora_rank": None,
             "v_head_dim": None,
             "attention_bias": True,
@@ -316,6 +342,39 @@ CASES: dict[str, Case] = {
         },
     ),
     "apertus": Case("ApertusForCausalLM", {**LLAMA, "rms_norm_eps": ODD_EPS}),
+    "nemotron": Case("NemotronForCausalLM", {**LLAMA, "norm_eps": ODD_EPS}),
+    "nemotron with biases": Case(
+        "NemotronForCausalLM",
+        {
+            **LLAMA,
+            "head_dim": 12,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "hidden_act": "silu",
+            "tie_word_embeddings": True,
+            **rope("linear", factor=3.0, partial_rotary_factor=1.0),
+        },
+    ),
+    "xglm": Case("XGLMForCausalLM", XGLM, sdpa=False),
+    "xglm without factor": Case(
+        "XGLMForCausalLM",
+        {**XGLM, "scale_embedding": False, "activation_function": "relu"},
+        sdpa=False,
+    ),
+    "lfm2": Case("Lfm2ForCausalLM", {**LFM2, "norm_eps": ODD_EPS}),
+    "lfm2 of other sizes": Case(
+        "Lfm2ForCausalLM",
+        {
+            **LFM2,
+            "layer_types": None,
+            "full_attn_idxs": [0],
+            "conv_L_cache": 5,
+            "block_auto_adjust_ff_dim": False,
+            "tie_word_embeddings": False,
+            **rope("default"),
+        },
+    ),
+    "lfm2 without convolutions": Case("Lfm2ForCausalLM", {**LFM2, "layer_types": None}),
     "apertus with biases": Case(
         "ApertusForCausalLM",
         {**LLAMA, "attention_bias": True, "tie_word_embeddings": True, **rope("default")},

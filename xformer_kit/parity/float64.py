@@ -23,6 +23,8 @@ class KeepFloat64(TorchFunctionMode):
         if function is torch.polar:  # DeepSeek-V2; it rounds in fp32 otherwise than cos and sin
             size, angle = args
             return torch.complex(size * angle.cos(), size * angle.sin())
+        if function is torch.full and isinstance(args[1], float):  # XGLM: the least number
+            kwargs.setdefault("dtype", DOUBLE)
         if function is torch.Tensor.bfloat16:  # Falcon rounds the slopes of ALiBi in any precision
             return args[0]
         if is_double:
@@ -46,7 +48,8 @@ def exact_waves(module: Any) -> None:
     rates = (torch.arange(half, dtype=DOUBLE) * (-math.log(10_000) / (half - 1))).exp()
     angle = torch.arange(len(table), dtype=DOUBLE)[:, None] * rates
     waves = torch.cat([angle.sin(), angle.cos()], -1)
-    waves[module.padding_idx] = 0
+    if module.padding_idx is not None:
+        waves[module.padding_idx] = 0
     table.data.copy_(waves.float())
 
 

@@ -55,6 +55,11 @@ CASES: dict[str, Case] = {
             "qkv_bias": False,
         },
     ),
+    "qwen2_moe with windows": Case(
+        "Qwen2MoeForCausalLM",
+        {**LLAMA, **MOE, "shared_expert_intermediate_size": 42, "mlp_only_layers": [0, 1]}
+        | {"use_sliding_window": True, "sliding_window": 5},
+    ),
     "qwen3": Case("Qwen3ForCausalLM", {**LLAMA, "head_dim": 10, "rms_norm_eps": 1e-4}),
     "qwen3 with windows": Case(
         "Qwen3ForCausalLM",
@@ -140,6 +145,10 @@ CASES: dict[str, Case] = {
         },
     ),
     "olmoe": Case("OlmoeForCausalLM", {**LLAMA, "num_experts": 5, "num_experts_per_tok": 2}),
+    "olmoe with a bound": Case(
+        "OlmoeForCausalLM",
+        {**LLAMA, "num_experts": 5, "num_experts_per_tok": 2, "clip_qkv": 0.4},
+    ),
     "granite": Case("GraniteForCausalLM", {**GRANITE, "mlp_bias": True}),
     "granite of one matrix": Case(
         "GraniteForCausalLM", {**GRANITE, "tie_word_embeddings": True, "rms_norm_eps": 1e-5}
@@ -147,6 +156,11 @@ CASES: dict[str, Case] = {
     "granitemoe": Case("GraniteMoeForCausalLM", {**GRANITE, "num_local_experts": 5}),
     "smollm3": Case(
         "SmolLM3ForCausalLM", {**LLAMA, "no_rope_layer_interval": 2, "attention_bias": True}
+    ),
+    "smollm3 with windows": Case(
+        "SmolLM3ForCausalLM",
+        {**LLAMA, "no_rope_layers": [1, 0, 0], "use_sliding_window": True, "sliding_window": 5}
+        | {"layer_types": LAYERS},
     ),
     "seed_oss": Case(
         "SeedOssForCausalLM", {**LLAMA, "head_dim": 10, "mlp_bias": True, **rope("default")}

@@ -138,7 +138,7 @@ def _sublayer_context(context: Context, sub: SublayerNodes, block: BlockPlan) ->
     """A block's context with the nodes, kind -> complete node, and the traits of one sublayer."""
     own = {"mask": sub.mask, "position": sub.position, "norm": sub.norm, sub.kind: sub.component}
     nodes = dict(block.nodes) | own
-    attn, norm = ATTENTIONS.with_inner(nodes["attn"]), NORMS[nodes["norm"]["name"]]
+    attn, norm = ATTENTIONS.with_inner(nodes["attn"]), nodes["norm"]
     return context.changed(
         path=f"{context.path}.cross" if sub.cross else context.path,
         names={kind: node["name"] for kind, node in nodes.items()},
@@ -146,10 +146,16 @@ def _sublayer_context(context: Context, sub: SublayerNodes, block: BlockPlan) ->
         attn=ATTENTIONS[attn["name"]].traits(attn, context.dim),
         mask=MASKS.create(nodes["mask"]).traits(),
         position=POSITIONS[nodes["position"]["name"]].traits(),
-        norm=NormTraits(not (isinstance(norm, type) and issubclass(norm, nn.Identity))),
+        norm=_norm_traits(norm),
         cross=sub.cross,
         fusible=getattr(KINDS[sub.kind][sub.component["name"]], "fusible", ()),
     )
+
+
+def _norm_traits(node: Node) -> NormTraits:
+    component = NORMS[node["name"]]
+    is_identity = isinstance(component, type) and issubclass(component, nn.Identity)
+    return NormTraits(not is_identity, {key: node[key] for key in node if key != "name"})
 
 
 def _mask_path(model: Node, stack: str, block: BlockPlan) -> str:

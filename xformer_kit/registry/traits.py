@@ -54,3 +54,4 @@ class NormTraits:
     """Properties of a norm, for checks."""
 
     normalises: bool = True  # False for an identity
+    options: Mapping[str, Any] = field(default_factory=dict)  # its options: name -> value

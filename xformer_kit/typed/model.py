@@ -12,14 +12,14 @@ from typing import Any, Literal, TypedDict
 
 AttnName = Literal["multi_head", "linear", "latent", "differential", "mean", "dot", "gated_delta",
     "compositional", "cosine", "distance", "exclusive", "fourier", "lambda", "laser", "linformer",
-    "nystrom", "orthoformer", "performer", "persistent_memory", "retention", "all_attention",
-    "average", "cosine_similarity", "diff", "diff_attn", "differential_transformer", "euclidean",
-    "favor", "favor+", "favor_plus", "fft", "fnet", "gated_deltanet", "gdn", "gqa", "grouped_query",
-    "l2_attention", "l2_distance", "lambda_layer", "lambda_networks", "lambdanet",
-    "linear_attention", "linear_transformer", "mem_kv", "mha", "mla", "mqa", "msr",
-    "multi_head_latent", "multi_query", "multi_scale_retention", "multihead", "nystroem",
-    "nystromformer", "retnet", "scaled_cosine", "search_and_retrieval", "single_head", "uniform",
-    "xsa"]
+    "nystrom", "orthoformer", "performer", "persistent_memory", "retention", "short_conv",
+    "all_attention", "average", "cosine_similarity", "diff", "diff_attn",
+    "differential_transformer", "euclidean", "favor", "favor+", "favor_plus", "fft", "fnet",
+    "gated_conv", "gated_deltanet", "gdn", "gqa", "grouped_query", "l2_attention", "l2_distance",
+    "lambda_layer", "lambda_networks", "lambdanet", "lfm2_conv", "linear_attention",
+    "linear_transformer", "mem_kv", "mha", "mla", "mqa", "msr", "multi_head_latent", "multi_query",
+    "multi_scale_retention", "multihead", "nystroem", "nystromformer", "retnet", "scaled_cosine",
+    "search_and_retrieval", "single_head", "uniform", "xsa"]
 
 
 class Attn(TypedDict, total=False):  # a component of attn
@@ -42,11 +42,13 @@ class Attn(TypedDict, total=False):  # a component of attn
     rope_head_dim: int | None
     kv_rank: int | None
     q_rank: int | None
+    norm_eps: float | None
     feature_map: Literal['elu', 'relu', 'softmax', 'taylor', 'identity']
     normalise: bool
     qk_norm: AttnQkNorm | AttnQkNormName | bool
     v_norm: Literal['none', 'head', 'each_head', 'projection']
     clip: float | None
+    clip_normed: bool
     score: AttnScore | AttnScoreName
     keys: Literal['own', 'earlier']
     retrievals: int
@@ -64,6 +66,7 @@ class Attn(TypedDict, total=False):  # a component of attn
     estimates: Literal['softmax', 'relu']
     seed: int
     count: int
+    width: int
 
 
 MaskName = Literal["causal", "full", "sliding_window", "prefix", "all_of", "any_of", "per_head",
@@ -232,6 +235,7 @@ class AttnQkNorm(TypedDict, total=False):  # a component of attn.qk_norm
     name: AttnQkNormName
     after: bool
     groups: int
+    bias: bool
 
 
 AttnGateName = Literal["none", "constant", "head", "element", "projected", "aoa",

@@ -17,6 +17,7 @@ from xformer_kit.hub.families.deepseek_v3 import (
     dense_first,
     expert_groups,
     experts,
+    latent_eps,
     mixture,
 )
 from xformer_kit.hub.family import Family
@@ -47,6 +48,7 @@ FAMILY = Family(
         *sizes(),
         length(2048),
         *LATENT_KEYS,
+        latent_eps(1e-6),
         *mixture(None, 2, 1.0),
         dense_first(0),
         Functions((METHOD, *GROUP_KEYS), groups, group_keys),

@@ -119,7 +119,6 @@ LATENT_KEYS = (
     Key("qk_rope_head_dim", "attn.rope_head_dim", 64),
     Key("v_head_dim", "attn.v_head_dim", 128),
     Key("attention_bias", "attn.bias", False),
-    Fixed("rms_norm_eps", 1e-6),  # of the norms of latents: a constant of the class
     Functions(
         ("num_key_value_heads",),
         as_many_key_heads,
@@ -127,6 +126,20 @@ LATENT_KEYS = (
     ),
     unread("qk_head_dim", "head_dim"),
 )
+
+
+def latent_eps(default: float) -> Functions:
+    """The eps of the norms; that of the norms of latents is a constant of the class. default: of a
+    file without it.
+    """
+    key = "rms_norm_eps"
+    return Functions(
+        (key,),
+        lambda config: {"norm.eps": config.get(key, default), "attn.norm_eps": 1e-6},
+        lambda values: {key: values["norm.eps"]},
+    )
+
+
 LATENT_WEIGHTS = (
     Weight(
         (f"{THEIR_ATTN}.q_a_proj.weight", f"{THEIR_ATTN}.q_b_proj.weight"),
@@ -147,6 +160,7 @@ FAMILY = Family(
         *sizes(),
         length(4096),
         *LATENT_KEYS,
+        latent_eps(1e-6),
         *mixture(8, 1, 2.5),
         dense_first(3),
         expert_groups(8, 4, "top2"),

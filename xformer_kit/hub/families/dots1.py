@@ -14,27 +14,49 @@ from xformer_kit.hub.common import (
 )
 from xformer_kit.hub.families.deepseek_v3 import (
     CORRECTION,
-    dense_first,
+    DENSE_KEYS,
     expert_groups,
     experts,
     mixture,
 )
 from xformer_kit.hub.families.glm4_moe import HEAD_NORMS
 from xformer_kit.hub.family import Family
-from xformer_kit.hub.keys import Fixed, Functions, Key, Values, refuse
+from xformer_kit.hub.keys import Fixed, Functions, Key, Values
+from xformer_kit.hub.layer_kinds import (
+    WINDOW_KEYS,
+    layer_options,
+    layers_with,
+    option_of,
+    window_keys,
+    windows,
+)
 
-WINDOW_KEYS = ("layer_types", "sliding_window", "max_window_layers")
+LAYER_KEYS = (*WINDOW_KEYS, "max_window_layers", *DENSE_KEYS)
 
 
-def no_window(config: Values) -> dict:
-    """The kinds of layers, of which none may have a window."""
-    kinds, window, first = (config.get(key) for key in WINDOW_KEYS)
-    if kinds is None and window is not None:
-        some = config["num_hidden_layers"] > (62 if first is None else first)
-        kinds = ["sliding_attention"] * some
-    if unknown := [kind for kind in kinds or () if kind != "full_attention"]:
-        raise refuse("layer_types", unknown[0], "must be full_attention in all layers")
-    return {}
+def late_windows(config: Values) -> list[bool]:
+    """Whether each layer of a file without layer_types has a window."""
+    first = config.get("max_window_layers", 62)
+    used = config.get("sliding_window", 4096) is not None
+    return [used and at >= first for at in range(config["num_hidden_layers"])]
+
+
+def read_layers(config: Values) -> dict:
+    """Layers without experts, the first ones, and layers with a window."""
+    dense = config.get(DENSE_KEYS[0], 0) or 0
+    node = {"name": "glu", "width": config[DENSE_KEYS[1]], "activation": "silu"}
+    has, window = windows(config, late_windows, 4096)
+    is_dense = [at < dense for at in range(config["num_hidden_layers"])]
+    return layer_options(
+        {"dense": is_dense, "local": has}, {"dense": {"ffn": node}, "local": window}
+    )
+
+
+def write_layers(values: Values) -> dict:
+    """The same as keys of a config.json."""
+    dense = layers_with(values, "dense")
+    width = option_of(values, "dense", "ffn.width") or values["ffn.width"]
+    return {**window_keys(values), **dict(zip(DENSE_KEYS, (sum(dense), width), strict=True))}
 
 
 FAMILY = Family(
@@ -48,10 +70,9 @@ FAMILY = Family(
         Key("rms_norm_eps", "norm.eps", 1e-6),
         Key("attention_bias", "attn.bias", False),
         *mixture(None, None, 1.0),
-        dense_first(0),
+        Functions(LAYER_KEYS, read_layers, write_layers),
         expert_groups(1, 1, "top2"),
         Key("norm_topk_prob", "ffn.router.renormalise", False),
-        Functions(WINDOW_KEYS, no_window, lambda values: {"sliding_window": None}),
         rope(),
         unread("use_sliding_window"),
         Fixed("scoring_func", "noaux_tc"),

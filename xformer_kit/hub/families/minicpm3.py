@@ -1,8 +1,4 @@
-"""MiniCPM3 (Hu et al., 2024, arXiv:2404.06395; with latent attention: the released code).
-
-The released 4B model adds 1e-5 in its norms and 1e-6 in those of its latents, which cannot be
-composed: only 1e-6 in all of them.
-"""
+"""MiniCPM3 (Hu et al., 2024, arXiv:2404.06395; with latent attention: the released code)."""
 
 import math
 
@@ -18,7 +14,7 @@ from xformer_kit.hub.common import (
     sizes,
     tied,
 )
-from xformer_kit.hub.families.deepseek_v3 import LATENT_KEYS, LATENT_WEIGHTS
+from xformer_kit.hub.families.deepseek_v3 import LATENT_KEYS, LATENT_WEIGHTS, latent_eps
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Fixed, Functions, Key, Values
 
@@ -66,6 +62,7 @@ FAMILY = Family(
         *sizes(),
         length(32_768),
         *LATENT,
+        latent_eps(1e-5),
         *(entry for entry in OTHERS if entry.keys != ("v_head_dim",)),
         Functions(
             ("v_head_dim",), v_head_dim, lambda values: {"v_head_dim": values["attn.v_head_dim"]}

@@ -4,7 +4,14 @@ from xformer_kit.hub.common import HEAD_IS_EMBEDDING, SILU_OF_EXPERTS, decoder_k
 from xformer_kit.hub.families.olmo2 import QK_NORMS
 from xformer_kit.hub.families.qwen2_moe import SPARSE_WEIGHTS
 from xformer_kit.hub.family import Family
-from xformer_kit.hub.keys import Fixed, Key
+from xformer_kit.hub.keys import Functions, Key, Values
+
+
+def clip(config: Values) -> dict:
+    """A bound of queries, keys and values, after the norms of queries and keys."""
+    bound = config.get("clip_qkv")
+    return {"attn.clip": bound, "attn.clip_normed": bound is not None}
+
 
 FAMILY = Family(
     preset="olmoe",
@@ -15,7 +22,7 @@ FAMILY = Family(
         Key("num_experts", "ffn.experts", 64, also=("num_local_experts",)),
         Key("num_experts_per_tok", "ffn.top_k", 8),
         Key("norm_topk_prob", "ffn.router.renormalise", False),
-        Fixed("clip_qkv", None),  # after the norms of queries and keys, where ours is before them
+        Functions(("clip_qkv",), clip, lambda values: {"clip_qkv": values["attn.clip"]}),
     ),
     weights=(*SPARSE_WEIGHTS, *QK_NORMS),
     tied=HEAD_IS_EMBEDDING,

@@ -7,39 +7,69 @@ from xformer_kit.hub.common import (
     LAYER,
     PRE_NORMS,
     SILU_OF_EXPERTS,
-    all_are,
     decoder_keys,
     experts,
     gated_ffn,
     projections,
-    shortest_period,
-    unread,
 )
 from xformer_kit.hub.family import Family
-from xformer_kit.hub.keys import Choice, Entry, Fixed, Functions, Key, Values, refuse
+from xformer_kit.hub.keys import Choice, Entry, Functions, Key, Values, refuse
+from xformer_kit.hub.layer_kinds import (
+    WINDOW_KEYS,
+    layer_options,
+    layers_with,
+    option_of,
+    window_keys,
+    windows,
+)
 from xformer_kit.hub.weights import Weight
 
-DENSE = "model.decoder.variants.dense.ffn"
+SWITCH, LAST = "use_sliding_window", "max_window_layers"
+DENSE_KEYS = ("mlp_only_layers", "decoder_sparse_step", "intermediate_size")
 EXPERT_WIDTH, SHARED_WIDTH = "moe_intermediate_size", "shared_expert_intermediate_size"
+
+
+def is_dense(config: Values) -> list[bool]:
+    """Whether each layer has no experts."""
+    listed, step = config.get("mlp_only_layers") or [], config.get("decoder_sparse_step", 1)
+    return [at in listed or bool((at + 1) % step) for at in range(config["num_hidden_layers"])]
+
+
+def dense_network(config: Values) -> dict:
+    """The options of layers without experts."""
+    activation = ACTIVATIONS.get(config.get("hidden_act", "silu"))
+    width = config.get("intermediate_size", config.get(EXPERT_WIDTH))
+    return {"ffn": {"name": "glu", "width": width, "activation": activation}}
 
 
 def read_dense(config: Values) -> dict:
     """Layers without experts, if there are any."""
-    listed, step = config.get("mlp_only_layers") or [], config.get("decoder_sparse_step", 1)
-    layers = range(config["num_hidden_layers"])
-    names = ["dense" if at in listed or (at + 1) % step else "base" for at in layers]
-    if "dense" not in names:
-        return {}
-    activation = ACTIVATIONS.get(config.get("hidden_act", "silu"))
-    node = {"name": "glu", "width": config["intermediate_size"], "activation": activation}
-    return {"model.decoder.pattern": shortest_period(names), DENSE: node}
+    return layer_options({"dense": is_dense(config)}, {"dense": dense_network(config)})
 
 
 def write_dense(values: Values) -> dict:
     """The same as keys of a config.json."""
-    dense = [at for at, name in enumerate(values["model.decoder.order"]) if name == "dense"]
-    width = values.get(f"{DENSE}.width", values["ffn.width"])
+    dense = [at for at, one in enumerate(layers_with(values, "dense")) if one]
+    width = option_of(values, "dense", "ffn.width") or values["ffn.width"]
     return {"mlp_only_layers": dense, "intermediate_size": width}
+
+
+def every_other_window(config: Values) -> list[bool]:
+    """Whether each layer of a file without layer_types has a window."""
+    layers, last = range(config["num_hidden_layers"]), config.get(LAST, 28)
+    return [bool(config.get(SWITCH)) and at % 2 == 0 and at < last for at in layers]
+
+
+def read_layers(config: Values) -> dict:
+    """Layers without experts, and layers with a window."""
+    has, window = windows(config, every_other_window, 4096, SWITCH)
+    options = {"dense": dense_network(config), "local": window}
+    return layer_options({"dense": is_dense(config), "local": has}, options)
+
+
+def write_layers(values: Values) -> dict:
+    """The same as keys of a config.json."""
+    return {**write_dense(values), **window_keys(values, SWITCH)}
 
 
 def read_shared(config: Values) -> dict:
@@ -50,10 +80,16 @@ def read_shared(config: Values) -> dict:
     return {"ffn.shared": width // one}
 
 
+DENSE = Functions(DENSE_KEYS, read_dense, write_dense)
+LAYERS = Functions((*DENSE_KEYS, *WINDOW_KEYS, SWITCH, LAST), read_layers, write_layers)
+
+
 def sparse_keys(
-    experts: int, top_k: int, width: int, kv_heads: int, also: str = ""
+    experts: int, top_k: int, width: int, kv_heads: int, layers: Functions, also: str = ""
 ) -> tuple[Entry, ...]:
-    """The keys of a decoder with experts. also: another name of num_experts."""
+    """The keys of a decoder with experts. layers: kinds of layers. also: another name of
+    num_experts.
+    """
     return (
         *decoder_keys(
             kv_heads=kv_heads,
@@ -64,9 +100,7 @@ def sparse_keys(
         Key("num_experts", "ffn.experts", experts, also=(also,) if also else ()),
         Key("num_experts_per_tok", "ffn.top_k", top_k),
         Key("norm_topk_prob", "ffn.router.renormalise", False),
-        Functions(
-            ("mlp_only_layers", "decoder_sparse_step", "intermediate_size"), read_dense, write_dense
-        ),
+        layers,
     )
 
 
@@ -82,16 +116,13 @@ FAMILY = Family(
     preset="qwen2_moe",
     architectures=("Qwen2MoeForCausalLM",),
     keys=(
-        *sparse_keys(60, 4, 1408, 16),
+        *sparse_keys(60, 4, 1408, 16, LAYERS),
         Choice("qkv_bias", "attn.bias", {True: ["q", "k", "v"], False: False}, True),
         Functions(
             (SHARED_WIDTH,),
             read_shared,
             lambda values: {SHARED_WIDTH: values["ffn.shared"] * values["ffn.width"]},
         ),
-        Fixed("use_sliding_window", False),
-        all_are("full_attention"),
-        unread("sliding_window", "max_window_layers"),
     ),
     weights=(
         *SPARSE_WEIGHTS,

@@ -3,30 +3,47 @@
 from xformer_kit.hub.common import (
     HEAD_IS_EMBEDDING,
     LLAMA_WEIGHTS,
-    all_are,
     decoder_keys,
-    shortest_period,
     unread,
 )
 from xformer_kit.hub.family import Family
-from xformer_kit.hub.keys import Fixed, Functions, Key, Values
+from xformer_kit.hub.keys import Functions, Key, Values
+from xformer_kit.hub.layer_kinds import (
+    WINDOW_KEYS,
+    layer_options,
+    layers_with,
+    window_keys,
+    windows,
+)
 
+SWITCH = "use_sliding_window"
 ROPE_LAYERS = ("no_rope_layers", "no_rope_layer_interval")
 
 
-def read_layers(config: Values) -> dict:
-    """Which layers have rotary positions; the list has 1 for those that do."""
+def without_rope(config: Values) -> list[bool]:
+    """Whether each layer has no position; the list in the file has 1 for those that rotate."""
     count, every = config["num_hidden_layers"], config.get("no_rope_layer_interval", 4)
     rotated = config.get("no_rope_layers") or [at % every != 0 for at in range(1, count + 1)]
-    names = ["base" if one else "nope" for one in rotated[:count]]
-    if "nope" not in names:
-        return {"model.decoder.pattern": None, "model.decoder.variants": None}
-    return {"model.decoder.pattern": shortest_period(names)}
+    return [not one for one in rotated[:count]]
+
+
+def default_windows(config: Values) -> list[bool]:
+    """Whether each layer of a file without layer_types has a window."""
+    used = bool(config.get(SWITCH)) and config.get("sliding_window") is not None
+    return [used and one for one in without_rope(config)]
+
+
+def read_layers(config: Values) -> dict:
+    """Which layers have no position, and which have a window."""
+    has, window = windows(config, default_windows, None, SWITCH)
+    respects = {"nope": without_rope(config), "local": has}
+    return layer_options(respects, {"nope": {"position": {"name": "none"}}, "local": window})
 
 
 def write_layers(values: Values) -> dict:
-    """The same as a key of a config.json."""
-    return {"no_rope_layers": [int(name == "base") for name in values["model.decoder.order"]]}
+    """The same as keys of a config.json."""
+    rotated = [int(not one) for one in layers_with(values, "nope")]
+    return {"no_rope_layers": rotated, **window_keys(values, SWITCH)}
 
 
 FAMILY = Family(
@@ -36,10 +53,8 @@ FAMILY = Family(
         *decoder_keys(kv_heads=4, positions=32_768, theta=2e6, tie=True),
         Key("attention_bias", "attn.bias", False),
         Key("mlp_bias", "ffn.bias", False),
-        Functions(ROPE_LAYERS, read_layers, write_layers),
-        Fixed("use_sliding_window", False),
-        all_are("full_attention"),
-        unread("sliding_window", "max_window_layers"),
+        Functions((*ROPE_LAYERS, *WINDOW_KEYS, SWITCH), read_layers, write_layers),
+        unread("max_window_layers"),
     ),
     weights=LLAMA_WEIGHTS,
     tied=HEAD_IS_EMBEDDING,

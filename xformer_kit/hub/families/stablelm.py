@@ -1,6 +1,4 @@
-"""StableLM (Bellagente et al., 2024, arXiv:2402.17834). The norms of queries and keys of the 12B
-model have no biases, unlike its other norms, and cannot be composed.
-"""
+"""StableLM (Bellagente et al., 2024, arXiv:2402.17834)."""
 
 from xformer_kit.hub.common import (
     HEAD_IS_EMBEDDING,
@@ -16,8 +14,21 @@ from xformer_kit.hub.common import (
     tied,
 )
 from xformer_kit.hub.family import Family
-from xformer_kit.hub.keys import Fixed, Functions, Key
-from xformer_kit.hub.weights import linear
+from xformer_kit.hub.keys import Functions, Key, Values
+from xformer_kit.hub.weights import Weight, linear
+
+
+def head_norms(config: Values) -> dict:
+    """Norms of queries and keys in each head, which have no biases (StableLM 2 12B)."""
+    if not config.get("qk_layernorm", False):
+        return {"attn.qk_norm": "none"}
+    return {"attn.qk_norm": {"name": "each_head", "bias": False}}
+
+
+def head_norm_key(values: Values) -> dict:
+    """The same as a key of a config.json."""
+    return {"qk_layernorm": values["attn.qk_norm.name"] != "none"}
+
 
 FAMILY = Family(
     preset="stablelm",
@@ -30,7 +41,7 @@ FAMILY = Family(
         activation("hidden_act", "silu"),
         Key("layer_norm_eps", "norm.eps", 1e-5),
         query_key_value_bias("use_qkv_bias", False),
-        Fixed("qk_layernorm", False),
+        Functions(("qk_layernorm",), head_norms, head_norm_key),
         Functions(
             ("use_parallel_residual",),
             lambda config: parallel_layout(config.get("use_parallel_residual", False)),
@@ -42,6 +53,13 @@ FAMILY = Family(
     weights=(
         *linear(f"{LAYER}.input_layernorm", "decoder.{i}.placement.attn_ffn.norm.0"),
         *LLAMA_WEIGHTS,
+        *(
+            Weight(
+                f"{LAYER}.self_attn.{n}_layernorm.norms.{{h}}.weight",
+                f"decoder.{{i}}.attn.{n}_norm.{{h}}.weight",
+            )
+            for n in "qk"
+        ),
     ),
     tied=HEAD_IS_EMBEDDING,
 )

@@ -53,7 +53,7 @@ class Compositional(MultiHead):
     def __init__(
         self,
         dim: int,
-        norm: Callable[[int], nn.Module],
+        norm: Callable[..., nn.Module],
         kernel: Kernel,
         *,
         heads: int = 8,  # searches

@@ -47,7 +47,7 @@ class CosineAttention(MultiHead):
     def __init__(
         self,
         dim: int,
-        norm: Callable[[int], nn.Module],
+        norm: Callable[..., nn.Module],
         kernel: Kernel,
         *,
         heads: int = 8,  # query heads

@@ -43,7 +43,7 @@ class Distance(MultiHead):
     def __init__(
         self,
         dim: int,
-        norm: Callable[[int], nn.Module],
+        norm: Callable[..., nn.Module],
         kernel: Kernel,
         *,
         heads: int = 8,  # query heads

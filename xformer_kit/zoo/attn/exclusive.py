@@ -39,7 +39,7 @@ class Exclusive(MultiHead):
     def __init__(
         self,
         dim: int,
-        norm: Callable[[int], nn.Module],
+        norm: Callable[..., nn.Module],
         kernel: Kernel,
         depth: int = 0,
         *,

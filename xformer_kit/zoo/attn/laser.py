@@ -42,7 +42,7 @@ class Laser(MultiHead):
     def __init__(
         self,
         dim: int,
-        norm: Callable[[int], nn.Module],
+        norm: Callable[..., nn.Module],
         kernel: Kernel,
         depth: int = 0,
         *,

@@ -60,7 +60,7 @@ class PersistentMemory(MultiHead):
     def __init__(
         self,
         dim: int,
-        norm: Callable[[int], nn.Module],
+        norm: Callable[..., nn.Module],
         kernel: Kernel,
         depth: int = 0,
         *,
@@ -113,11 +113,13 @@ class PersistentMemory(MultiHead):
         """Queries; if they are rotated, with scaled products of the unrotated ones and the
         learned keys as more channels.
         """
-        q = q if self.q_norm is None or self.norm_after_rotation else self.q_norm(q)
+        if self.q_norm is not None and not self.norm_after_rotation:
+            q = self.normed(q, self.q_norm)
         rotated = context.position.rotate(q, context.query)
         plain = q
         if self.norm_after_rotation:
-            plain, rotated = self.q_norm(q), rotated if rotated is q else self.q_norm(rotated)
+            plain = self.normed(q, self.q_norm)
+            rotated = rotated if rotated is q else self.normed(rotated, self.q_norm)
         if rotated is q:
             return plain
         products = scaled_products(plain, self.keys(q.dtype)[None], self.factor)
