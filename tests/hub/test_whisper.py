@@ -3,14 +3,15 @@
 import pytest
 import torch
 
-from tests.hub.case import DIM, HEADS, LAYERS, POSITIONS, VOCAB, WIDTH
-from tests.hub.pairs import IDS, SOURCES, randomise, transformers
 from xformer_kit import compose
 from xformer_kit.hub.stacks import bart_blocks
 from xformer_kit.hub.weights import Weight, linear, matches
 from xformer_kit.model.build import build_model
+from xformer_kit.parity.case import DIM, HEADS, LAYERS, POSITIONS, VOCAB, WIDTH
+from xformer_kit.parity.pairs import IDS, SOURCES, randomise
 from xformer_kit.plan import model_plan
 
+transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.extended
 WORDS = [
     "preset=whisper",
