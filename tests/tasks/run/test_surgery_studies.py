@@ -131,7 +131,8 @@ def test_a_study_that_cannot_start_is_refused(source, tmp_path, words, answer):
     write_source(tmp_path / "linear", [*SMALL, "attn=linear", "position=none"])
     with pytest.raises(ConfigError) as error:
         plan(*words)
-    assert str(error.value).startswith(answer), error.value
+    assert error.value.messages[0].startswith(answer), error.value
+    assert words or len(error.value.messages) == 1
 
 
 @pytest.mark.extended
