@@ -1,15 +1,18 @@
 """Studies and experiments that start from a trained model."""
 
+import json
+
 import pytest
 import torch
 
 from tasks.run.early_checks import with_sources
+from tasks.run.prolonged import is_of_study
 from tasks.study.resolve import resolve
 from tests.forked_train import train
 from tests.source_runs import write_source
 from tests.train_processes import environment
 from xformer_kit import ConfigError, build, compose
-from xformer_kit.config import preflight
+from xformer_kit.config import preflight, read_config
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.export import save_published
 from xformer_kit.study import study_node
@@ -128,7 +131,8 @@ def test_a_study_that_cannot_start_is_refused(source, tmp_path, words, answer):
     write_source(tmp_path / "linear", [*SMALL, "attn=linear", "position=none"])
     with pytest.raises(ConfigError) as error:
         plan(*words)
-    assert str(error.value).startswith(answer), error.value
+    assert error.value.messages[0].startswith(answer), error.value
+    assert words or len(error.value.messages) == 1
 
 
 @pytest.mark.extended
@@ -143,6 +147,9 @@ def test_a_study_trains_its_variants_from_the_source_and_names_it(source, tmp_pa
     text = (tmp_path / "outputs/studies/surgery/report.md").read_text()
     assert "All variants start from base (last.ckpt, step 3, sha256 " in text
     assert "4 key heads are averaged into 2: decoder.*.attn.k.weight (2)" in text.replace("\\", "")
+    run = min((tmp_path / "outputs/runs").iterdir())
+    facts = json.loads((run / "summary.json").read_text())
+    assert is_of_study(read_config(run), run, facts["data_fingerprint"])
     of_its_own = ["data=copy", "data.length=8", "data.test_length=null", "data.seq_len=20"]
     kept = [word for word in words if not word.startswith("data.path")]
     done = train([*kept, *of_its_own, "study.name=copy"], tmp_path, environment(tmp_path))

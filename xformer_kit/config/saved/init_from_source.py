@@ -30,12 +30,12 @@ def source_faults(config: Node) -> Faults:
     """Yields the fault of a run that a new run cannot start from."""
     node = config.get("init_from")
     path = node.get("run") if isinstance(node, Mapping) else None
-    if not isinstance(path, str):
-        return  # null, or of a wrong type, which has its own fault
+    if not isinstance(path, str) or not path:
+        return  # null, empty or of a wrong type, which has its own fault
     from xformer_kit.hub.download import published_directory
 
     try:
-        if path and published_directory(path) is not None:
+        if published_directory(path) is not None:
             return
     except ConfigError as error:
         yield Fault("init_from.run", error.faults[0].rule, path, error.faults[0].fix)
