@@ -148,7 +148,8 @@ class Layers:
         module = f"self.position[{key}]"
         if table == "rope":
             position: Any = self.stack.position[group.position]
-            return rotary_calls(self.w, position, sub.context.attn.head_dim)[1]
+            attn = sub.context.attn
+            return rotary_calls(self.w, position, attn.head_dim, attn.head_dim_option)[1]
         simple = {
             "bias": f"{module}(position, x.dtype)",
             "table": f"{module}.table()",

@@ -13,16 +13,19 @@ class NormText(NamedTuple):
     values: dict[str, Any]
 
 
-def norm_text(w: Writer, norm: Any, path: str) -> NormText:
-    """Returns the text of a norm."""
+def norm_text(w: Writer, norm: Any, path: str, eps: str = "eps") -> NormText:
+    """Returns the text of a norm. eps: name of its value."""
     if type(norm) is NoNorm:
         return NormText("nn.Identity()", {})
+    if type(norm) is LayerNorm and norm.offset is not None:
+        name = w.part("layer_norm", "LayerNorm", bias=norm.bias is not None)
+        return NormText(f"{name}(DIM, EPS)", {eps: norm.eps})
     if type(norm) is LayerNorm:
         affine, bias = norm.weight is not None, norm.bias is not None
         if bias and not affine:
             raise refused(f"{path}.weight", False)
         more = "" if bias else ", bias=False" if affine else ", elementwise_affine=False"
-        return NormText(f"nn.LayerNorm(DIM, eps=EPS{more})", {"eps": norm.eps})
+        return NormText(f"nn.LayerNorm(DIM, eps=EPS{more})", {eps: norm.eps})
     if type(norm) is RMSNorm:
         w.part("rms_norm", "RMSNormFunction")
         gain = "weight" if norm.weight is not None else "offset"
@@ -30,7 +33,7 @@ def norm_text(w: Writer, norm: Any, path: str) -> NormText:
         cast = norm.cast if gain != "none" else "after"
         return NormText(
             w.part("rms_norm_class", "RMSNorm", gain=gain, cast=cast) + "(DIM, EPS)",
-            {"eps": norm.eps},
+            {eps: norm.eps},
         )
     raise refused(path, type(norm).__name__)
 

@@ -24,8 +24,13 @@ from xformer_kit.position.scaling import (
 )
 
 
-def rotary_calls(w: Writer, position: Rotary, head_dim: int) -> tuple[str, str]:
-    """Returns the name of the function that rotates, and the call that computes its tables."""
+def rotary_calls(
+    w: Writer, position: Rotary, head_dim: int, field: str = "head_dim"
+) -> tuple[str, str]:
+    """Returns the name of the function that rotates, and the call that computes its tables.
+
+    field: name of the number of channels, if all are rotated.
+    """
     if position.rotated_heads is not None:
         raise refused("position.rotated_heads", position.rotated_heads[0])
     axis, partial = (-1 if position.interleaved else -2), position.rotated_channels != head_dim
@@ -33,7 +38,7 @@ def rotary_calls(w: Writer, position: Rotary, head_dim: int) -> tuple[str, str]:
     rotate = w.part("rotate", "rotate", partial=partial, **flags)
     scaling = _scaling(position)
     tables = w.part("rotations", "rotations", **flags, **scaling)
-    channels = w.value("rotated" if partial else "head_dim", position.rotated_channels)
+    channels = w.value("rotated" if partial else field, position.rotated_channels)
     call = f"{tables}(position, {channels}, {w.value('theta', position.theta)})"
     return rotate, call
 

@@ -59,6 +59,10 @@ def attention(w: Writer, sub: SublayerPlan, module: Any, around: Around) -> Text
         return _latent(w, sub, module, around)
     if type(module) is GatedDelta:
         return _gated_delta(w, sub, module, around)
+    if sub.component["name"] == "short_conv":
+        w.part("short_convolution", "ShortConvolution")
+        values = {"conv": module.conv.width}
+        return Text(w.call(w.part("short_conv", "GatedConvolution", values), values))
     raise refused("attn", sub.component["name"])
 
 
@@ -68,10 +72,10 @@ class Tables:
     key: of the class, without its tables. channels: of a head, as the position sees them.
     """
 
-    def __init__(self, w: Writer, key: Any, around: Around, channels: int):
+    def __init__(self, w: Writer, key: Any, around: Around, channels: int, field: str = "head_dim"):
         rotate = None
         if isinstance(around.position, Rotary):
-            rotate = rotary_calls(w, around.position, channels)[0]
+            rotate = rotary_calls(w, around.position, channels, field)[0]
         key = key, around.sees_future, around.cross
         masks = set(w.instances((key, "mask"), around.mask))
         rotates = set(w.instances((key, "rotate"), rotate))
@@ -144,6 +148,7 @@ def _multi_head(w: Writer, sub: SublayerPlan, module: MultiHead, around: Around)
         "bias": tuple(name for name in "qkvo" if getattr(module, name).bias is not None),
         "gate": _gate(module.gate, sub),
         "by_layer": module.layer_factor is not None,
+        "clip_normed": module.clip_normed,
     }
     tables = Tables(w, ("multi_head", repr(own), tuple(values)), around, module.head_dim)
     name = "CrossAttention" if around.cross else "Attention"
@@ -162,6 +167,8 @@ def _norms(w: Writer, module: MultiHead, values: dict[str, Any]) -> dict[str, An
         norms.append((name, over))
         if inner is not None:
             text = norm_text(w, inner, "norm")
+            if pattern not in (None, text.pattern):
+                raise refused("attn.v_norm", over)
             pattern = text.pattern
             values |= text.values
         else:
@@ -226,7 +233,7 @@ def _gate(gate: Any, sub: SublayerPlan) -> str:
 def _latent(w: Writer, sub: SublayerPlan, module: Latent, around: Around) -> Text:
     if not module.rope_head_dim:
         raise refused("attn.rope_head_dim", 0)
-    norm = norm_text(w, module.kv_norm, "norm")
+    norm = norm_text(w, module.kv_norm, "norm", "latent_eps")
     values: dict[str, Any] = {
         "heads": sub.context.attn.heads,
         "head_dim": module.head_dim,
@@ -241,7 +248,8 @@ def _latent(w: Writer, sub: SublayerPlan, module: Latent, around: Around) -> Tex
     if scale != (module.head_dim + module.rope_head_dim) ** -0.5:
         values["scale"] = scale
     bias = module.kv_down.bias is not None
-    tables = Tables(w, ("latent", bias, tuple(values)), around, module.rope_head_dim)
+    channels = module.rope_head_dim, "rope_head_dim"
+    tables = Tables(w, ("latent", bias, tuple(values)), around, *channels)
     if tables.flags["bias_table"] or around.cross:
         raise refused("position", sub.position["name"])
     flags = {"bias": bias, "norm": norm.pattern}
@@ -260,6 +268,7 @@ def _gated_delta(w: Writer, sub: SublayerPlan, module: GatedDelta, around: Aroun
         "conv": module.q_conv.width,
         "delta_eps": module.eps,
     }
+    w.part("short_convolution", "ShortConvolution")
     flags = {
         "decay": module.alpha is not None,
         "gate": module.gate is not None,

@@ -92,9 +92,8 @@ class Writer:
         shown |= dict(zip(arguments, arguments, strict=True))
         norm = flags.pop("norm", None)
         if norm is not None:
-            flags["norm"] = lambda dim: norm.replace("DIM", dim).replace(
-                "EPS", shown.get("eps", "")
-            )
+            eps = next((shown[field] for field in shown if field.endswith("eps")), "")
+            flags["norm"] = lambda dim: norm.replace("DIM", dim).replace("EPS", eps)
         args = "".join(f", {field}: {_type(values[field])}" for field in arguments)
         text = _template(template).render(name=own, args=args, **shown, **flags)
         self.texts[own] = text.strip("\n") + "\n"
