@@ -4,14 +4,19 @@ A table is a tensor that is computed once for the layers of a stack: a mask, the
 positions, a bias of scores.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from xformer_kit.eject.attentions import attention
+from xformer_kit.eject.feed_forward import feed_forward
+from xformer_kit.eject.masks import POSITIONS, SLOTS, fills_rows, mask_expression
 from xformer_kit.eject.placements import placement
-from xformer_kit.eject.positions import mask_expression, rotary_calls
-from xformer_kit.eject.sublayers import Around, Text, attention, feed_forward
+from xformer_kit.eject.positions import rotary_calls
+from xformer_kit.eject.tables import Around, Text
 from xformer_kit.eject.writer import Writer, refused
+from xformer_kit.mask import MASKS
 from xformer_kit.mask.band import Causal, Full
 from xformer_kit.model.stack import Stack
 from xformer_kit.plan import BlockPlan, StackPlan
@@ -25,6 +30,8 @@ TYPES = {
     "source": "Tensor",
     "source_mask": "Tensor | None",
 }
+# Variables of masks that have axes for rows or heads.
+WITH_ROWS = re.compile(r"\b(query|key|head)\b")
 
 
 @dataclass(frozen=True)
@@ -77,9 +84,10 @@ class Layers:
     def around(self, group: Any) -> Around:
         """What the attentions of a group have."""
         position: Any = self.stack.position[group.position]
-        for name in ("sees_prefix", "per_head"):
-            if getattr(group.mask, name):
-                raise refused("mask", name.removeprefix("sees_"))
+        if group.mask.sees_prefix:
+            raise refused("mask", "prefix")
+        if group.cross and not isinstance(group.mask, Full):
+            raise refused("model.decoder.cross.mask", MASKS.name_of(type(group.mask)))
         mask, full = "tensor", isinstance(group.mask, Full)
         if full and not group.cross and not self.is_encoder:
             mask = "none"
@@ -88,7 +96,16 @@ class Layers:
             mask = "causal" if isinstance(group.mask, Causal) else "window" if window else mask
         if self.kernel == "sdpa" and "bias" in position.enters:
             mask = "tensor"
-        return Around(self.kernel, position, mask, group.mask.sees_future, group.cross)
+        empty = group.mask.sees_future or not fills_rows(group.mask)
+        return Around(self.kernel, position, mask, group.mask.sees_future, empty, group.cross)
+
+    @property
+    def mask_heads(self) -> str:
+        """The number of heads of masks that differ between heads."""
+        counts = {g.heads for g in self.plan.attention.groups if g.mask.per_head}
+        if len(counts) > 1:
+            raise refused("mask", "per_head")
+        return self.w.value("heads", *counts)
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
@@ -163,7 +180,9 @@ class Layers:
         if isinstance(group.mask, Full):
             seen = "seen" if self.is_encoder else ""
         else:
-            seen = f"({mask_expression(self.w, group.mask)})[None, None]"
+            places = POSITIONS if self.is_encoder else SLOTS
+            seen = mask_expression(self.w, group.mask, places)
+            seen = f"({seen})" + ("" if WITH_ROWS.search(seen) else "[None, None]")
             if around.mask == "window":
                 return f"{seen} if t > {self.w.value('window', group.mask.band()[0] + 1)} else None"
             seen = f"both({seen}, seen)" if self.is_encoder else seen

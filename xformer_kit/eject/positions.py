@@ -1,13 +1,9 @@
-"""Positions and masks in an ejected file."""
+"""Positions in an ejected file."""
 
 import math
 from typing import Any
 
 from xformer_kit.eject.writer import Writer, refused
-from xformer_kit.mask import MASKS
-from xformer_kit.mask.algebra import AllOf, AnyOf
-from xformer_kit.mask.band import Causal, Full, SlidingWindow
-from xformer_kit.mask.sparse import ChunkedMask
 from xformer_kit.position import POSITIONS
 from xformer_kit.position.absolute import LearnedPosition, Sinusoidal
 from xformer_kit.position.base import NoPosition
@@ -115,24 +111,3 @@ def module_call(w: Writer, plan: Any, position: Any, dim: str) -> str | None:
     else:
         raise refused("position", POSITIONS.name_of(kind) or kind.__name__)
     return w.call(w.part(template, name, values, **flags), values)
-
-
-def mask_expression(w: Writer, mask: Any) -> str:
-    """Returns where query i sees key j, as an expression of i and j."""
-    if isinstance(mask, Causal):
-        return "j <= i"
-    if isinstance(mask, Full):
-        return "j == j"
-    if isinstance(mask, SlidingWindow):
-        window = w.value("window", mask.window)
-        if mask.causal:
-            return f"(j <= i) & (i - j < {window})"
-        return f"(i - j > -{window}) & (i - j < {window})"
-    if isinstance(mask, (AllOf, AnyOf)):
-        sign = " & " if isinstance(mask, AllOf) else " | "
-        return sign.join(f"({mask_expression(w, one)})" for one in mask.of)
-    name = MASKS.name_of(type(mask))
-    if isinstance(mask, ChunkedMask) and isinstance(mask.chunk, int):
-        same = f"i // {mask.chunk} == j // {mask.chunk}"
-        return f"({same}) & (j <= i)" if mask.causal else same
-    raise refused("mask", name or type(mask).__name__)

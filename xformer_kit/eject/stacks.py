@@ -139,7 +139,7 @@ class StackWriter:
         """The lines of forward before its loop, and the flags of the loop."""
         used = " ".join(text for one in expressions for text in one.values())
         lines = [*self._embedding_lines(), *self._variable_lines(used)]
-        if "position)" in used or "position," in used:
+        if "position)" in used or "position," in used or "query" in used:
             lines[:0] = [line for line in self._position_lines() if line not in lines]
         if not self.layers.tables:
             call = "getattr(self, str(k))(x)"
@@ -171,10 +171,15 @@ class StackWriter:
             self.w.part("both", "both")
         if " t " in used:
             yield "t = x.shape[1]"
-        if "(i " in used or "j " in used:
+        if re.search(r"\b[ij]\b", used):
             length = "t" if " t " in used else "x.shape[1]"
             yield f"i = torch.arange({length}, device=x.device)[:, None]  # queries"
             yield "j = i.mT  # keys"
+        if "query" in used:
+            yield "query, key = position[:, None, :, None], position[:, None, None]"
+        if "head " in used:
+            heads = self.layers.mask_heads
+            yield f"head = torch.arange({heads}, device=x.device)[None, :, None, None]"
 
     def _position_lines(self) -> Iterator[str]:
         """The lines that compute positions."""
