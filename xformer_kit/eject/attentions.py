@@ -45,7 +45,7 @@ def _latent(w: Writer, sub: SublayerPlan, module: Latent, around: Around) -> Tex
     tables = Tables(w, ("latent", bias, tuple(values)), around, module.rope_head_dim)
     if tables.flags["bias_table"] or around.cross:
         raise refused("position", sub.position["name"])
-    flags = {"bias": bias, "norm": norm.pattern}
+    flags = {"bias": bias, "norm": norm.pattern, "score": "softmax", "position": ""}
     name = w.part("latent", "LatentAttention", values, **flags, **tables.flags)
     return tables.text(w.call(name, values))
 

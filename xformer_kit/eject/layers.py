@@ -29,6 +29,7 @@ TYPES = {
     "row": "Tensor",
     "source": "Tensor",
     "source_mask": "Tensor | None",
+    "real": "Tensor | None",
 }
 # Variables of masks that have axes for rows or heads.
 WITH_ROWS = re.compile(r"\b(query|key|head)\b")
@@ -151,14 +152,17 @@ class Layers:
             for table in text.takes:
                 if table in text.absent:
                     continue
-                expression = self._expression(table, self.group(depth, sub.name), sub)
+                expression = self._expression(table, depth, sub)
                 if found[table] not in ("None", expression):
                     raise refused(f"model.{self.plan.name}.layout", sub.name)
                 found[table] = expression
         return found
 
-    def _expression(self, table: str, group: Any, sub: Any) -> str:
-        """The expression of a table of an attention group."""
+    def _expression(self, table: str, depth: int, sub: Any) -> str:
+        """The expression of a table of a sublayer."""
+        if table == "real":
+            return "real" if self.is_encoder else "None"
+        group = self.group(depth, sub.name)
         key = f'"{group.position}"'
         if self.plan.attention.positions[group.position].layer is not None:
             key = 'f"layer_{k}"'

@@ -2,11 +2,19 @@
 
 from typing import Any
 
-from xformer_kit.attention.gate import ConstantGate, ElementGate, HeadGate
+from torch.nn import functional as F
+
+from xformer_kit.attention.gate import (
+    ConstantGate,
+    ElementGate,
+    HeadGate,
+    LowRankLinear,
+    ProjectedGate,
+)
 from xformer_kit.attention.multi_head import MultiHead
 from xformer_kit.attention.qk_norm import Direction as UnitLength
-from xformer_kit.attention.qk_norm import EachHead, OverProjection, ScaledDirection
-from xformer_kit.attention.score import SoftmaxScore
+from xformer_kit.attention.qk_norm import EachHead, OverGroups, OverProjection, ScaledDirection
+from xformer_kit.attention.score import SigmoidScore, SoftmaxScore
 from xformer_kit.eject.norms import norm_text
 from xformer_kit.eject.tables import Around, Tables, Text
 from xformer_kit.eject.writer import Writer, refused
@@ -33,8 +41,8 @@ def multi_head(w: Writer, sub: SublayerPlan, module: MultiHead, around: Around) 
         **_norms(w, module, values),
         **_score(module, sub, values),
         **_content(around, module, heads),
+        **_gate(w, module.gate, sub),
         "bias": tuple(name for name in "qkvo" if getattr(module, name).bias is not None),
-        "gate": _gate(module.gate, sub),
         "by_layer": module.layer_factor is not None,
     }
     tables = Tables(w, ("multi_head", repr(own), tuple(values)), around, module.head_dim)
@@ -50,8 +58,12 @@ def _norms(w: Writer, module: MultiHead, values: dict[str, Any]) -> dict[str, An
         norm = getattr(module, name)
         if norm is None or type(norm).__name__ == "Identity":
             continue
-        over, inner = _over(norm, f"attn.{name}")
-        norms.append((name, over))
+        over, inner = _over(norm)
+        groups = norm.groups if over == "unit" else 1
+        if isinstance(inner, OverGroups):
+            groups, inner = inner.groups, inner.norm
+            w.part("over_groups", "OverGroups")
+        norms.append((name, over, groups))
         if inner is not None:
             text = norm_text(w, inner, "norm")
             pattern = text.pattern
@@ -62,29 +74,31 @@ def _norms(w: Writer, module: MultiHead, values: dict[str, Any]) -> dict[str, An
     return {"norms": tuple(norms), "norm": pattern, "norm_after": after, "unit": unit}
 
 
-def _over(norm: Any, path: str) -> tuple[str, Any]:
+def _over(norm: Any) -> tuple[str, Any]:
     """Over which channels a norm of queries, keys or values is, and the norm of these."""
     if isinstance(norm, EachHead):
         return "each_head", norm[0]
     if isinstance(norm, OverProjection):
         return "projection", norm.norm
     if type(norm) in (UnitLength, ScaledDirection):
-        if norm.groups > 1:
-            raise refused(f"{path}.groups", norm.groups)
         return "unit", None
     return "head", norm
 
 
 def _score(module: MultiHead, sub: SublayerPlan, values: dict[str, Any]) -> dict[str, Any]:
-    """The flags of the score function."""
+    """The flag of the score function."""
     score = module.score
     if score is None:
-        return {"sinks": False}
-    if type(score) is not SoftmaxScore or score.plus_one:
-        raise refused("attn.score", sub.component["score"])
+        return {"score": "softmax"}
+    if type(score) is SigmoidScore:
+        values |= {} if score.bias is None else {"score_bias": score.bias}
+        return {"score": "sigmoid"}
+    if type(score) is not SoftmaxScore:
+        raise refused("attn.score", sub.component["score"]["name"])
     if score.softcap is not None:
         values["softcap"] = score.softcap
-    return {"sinks": score.sink is not None}
+    sinks = "sinks" if score.sink is not None else "softmax"
+    return {"score": "plus_one" if score.plus_one else sinks}
 
 
 def _content(around: Around, module: MultiHead, heads: int) -> dict[str, Any]:
@@ -103,13 +117,29 @@ def _content(around: Around, module: MultiHead, heads: int) -> dict[str, Any]:
     }
 
 
-def _gate(gate: Any, sub: SublayerPlan) -> str:
-    """The flag of a gate on the output of the heads."""
-    if gate is None:
-        return ""
-    if type(gate) is ConstantGate:
-        return "constant"
-    plain = type(gate) in (HeadGate, ElementGate) and gate.output is None and gate.bias is None
-    if not plain or sub.component["gate"] not in ("head", "element"):
-        raise refused("attn.gate", sub.component["gate"])
-    return "element" if type(gate) is ElementGate else "head"
+GATES = {HeadGate: "head", ElementGate: "element", ProjectedGate: "projected"}
+
+
+def _gate(w: Writer, gate: Any, sub: SublayerPlan) -> dict[str, str]:
+    """The flags of a gate on the output of the heads: its kind, and its class unless it is one
+    matrix.
+    """
+    if gate is None or type(gate) is ConstantGate:
+        return {"gate": "" if gate is None else "constant", "gate_class": ""}
+    if type(gate) not in GATES:
+        raise refused("attn.gate", sub.component["gate"]["name"])
+    kind = GATES[type(gate)]
+    maps = [one for one in (gate.input, gate.output) if one is not None]
+    low_rank = isinstance(maps[0], LowRankLinear)
+    silu = gate.activation is F.silu
+    if not (low_rank or silu or gate.output is not None or gate.bias is not None):
+        return {"gate": kind, "gate_class": ""}
+    of = "both" if len(maps) == 2 else "input" if gate.output is None else "output"
+    flags = {
+        "of": of,
+        "rank": maps[0].reduce.out_features if low_rank else None,
+        "middle": "silu" if low_rank and maps[0].silu else "none",
+        "activation": "silu" if silu else "sigmoid",
+        "bias": gate.bias is not None,
+    }
+    return {"gate": kind, "gate_class": w.part("gate", "Gate", **flags)}

@@ -22,11 +22,10 @@ from xformer_kit.position.scaling import (
 
 def rotary_calls(w: Writer, position: Rotary, head_dim: int) -> tuple[str, str]:
     """Returns the name of the function that rotates, and the call that computes its tables."""
-    if position.rotated_heads is not None:
-        raise refused("position.rotated_heads", position.rotated_heads[0])
     axis, partial = (-1 if position.interleaved else -2), position.rotated_channels != head_dim
     flags: dict[str, Any] = {"interleaved": position.interleaved, "axis": axis}
-    rotate = w.part("rotate", "rotate", partial=partial, **flags)
+    heads = position.rotated_heads
+    rotate = w.part("rotate", "rotate", partial=partial, rotated_heads=heads, **flags)
     scaling = _scaling(position)
     tables = w.part("rotations", "rotations", **flags, **scaling)
     channels = w.value("rotated" if partial else "head_dim", position.rotated_channels)

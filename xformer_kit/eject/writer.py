@@ -181,7 +181,7 @@ def render(template: str, **values: Any) -> str:
     return _template(template).render(**values)
 
 
-def _apply_norm(name: str, over: str, x: str, unit: str) -> str:
+def _apply_norm(name: str, over: str, x: str, unit: str, groups: int) -> str:
     """The expression of a norm of queries, keys or values x (b, h, t, d)."""
     if over == "each_head":
         pairs = f"zip(self.{name}, {x}.unbind(1), strict=True)"
@@ -190,7 +190,8 @@ def _apply_norm(name: str, over: str, x: str, unit: str) -> str:
         flat = f"self.{name}.norm({x}.transpose(1, 2).flatten(2))"
         return f"{flat}.unflatten(-1, ({x}.shape[1], -1)).transpose(1, 2)"
     if over == "unit":
-        return f"{unit}({x})" + (
-            f" * self.{name}.weight[:, None, None]" if name == "q_norm" else ""
-        )
+        text = f"{unit}({x})"
+        if groups > 1:
+            text = f"{unit}({x}.unflatten(-1, ({groups}, -1))).flatten(-2)"
+        return text + (f" * self.{name}.weight[:, None, None]" if name == "q_norm" else "")
     return f"self.{name}({x})"
