@@ -118,6 +118,7 @@ def _model(w: Writer, plan: ModelPlan, model: Model, stacks: list[tuple[str, str
         "fields": any("self.c." in line for line in [*lines, factor]),
         "two": len(stacks) > 1,
         "encoder": model.names == ("encoder",),
+        "prefix": model.stack.sees_prefix,
         "embedded": f"self.embed(ids){factor}",
         "source_embedded": f"{table}(source){factor}",
     }

@@ -11,7 +11,7 @@ from typing import Any
 
 from xformer_kit.eject.attentions import attention
 from xformer_kit.eject.feed_forward import feed_forward
-from xformer_kit.eject.masks import POSITIONS, SLOTS, fills_rows, mask_expression
+from xformer_kit.eject.masks import IN_TEXT, SLOTS, fills_rows, mask_expression
 from xformer_kit.eject.placements import placement
 from xformer_kit.eject.positions import rotary_calls
 from xformer_kit.eject.tables import Around, Text
@@ -20,6 +20,8 @@ from xformer_kit.mask import MASKS
 from xformer_kit.mask.band import Causal, Full
 from xformer_kit.model.stack import Stack
 from xformer_kit.plan import BlockPlan, StackPlan
+from xformer_kit.position import POSITIONS
+from xformer_kit.position.content import TransformerXL
 
 TYPES = {
     "mask": "Tensor | None",
@@ -27,12 +29,14 @@ TYPES = {
     "bias": "Tensor",
     "table": "Tensor",
     "row": "Tensor",
+    "relative": "nn.Module",
+    "position": "Tensor | None",
     "source": "Tensor",
     "source_mask": "Tensor | None",
     "real": "Tensor | None",
 }
-# Variables of masks that have axes for rows or heads.
-WITH_ROWS = re.compile(r"\b(query|key|head)\b")
+# Variables of masks that have an axis for rows or heads.
+WITH_ROWS = re.compile(r"\b(query|key|head|prefix)\b")
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,12 @@ class Layers:
     def around(self, group: Any) -> Around:
         """What the attentions of a group have."""
         position: Any = self.stack.position[group.position]
-        if group.mask.sees_prefix:
+        if group.mask.sees_prefix and self.is_encoder and self.w.two_stacks:
             raise refused("mask", "prefix")
         if group.cross and not isinstance(group.mask, Full):
             raise refused("model.decoder.cross.mask", MASKS.name_of(type(group.mask)))
+        if group.cross and set(position.enters) - {"embed"}:
+            raise refused("model.decoder.cross.position", POSITIONS.name_of(type(position)))
         mask, full = "tensor", isinstance(group.mask, Full)
         if full and not group.cross and not self.is_encoder:
             mask = "none"
@@ -98,7 +104,8 @@ class Layers:
         if self.kernel == "sdpa" and "bias" in position.enters:
             mask = "tensor"
         empty = group.mask.sees_future or not fills_rows(group.mask)
-        return Around(self.kernel, position, mask, group.mask.sees_future, empty, group.cross)
+        future, padded = group.mask.sees_future, self.is_encoder
+        return Around(self.kernel, position, mask, future, empty, group.cross, padded)
 
     @property
     def mask_heads(self) -> str:
@@ -175,7 +182,12 @@ class Layers:
             "table": f"{module}.table()",
             "row": f"{module}.row(position)",
             "source_mask": "source_mask",
+            "relative": module,
+            "position": "position",
         }
+        xl = isinstance(self.stack.position[group.position], TransformerXL)
+        if xl and self.is_encoder:
+            simple["position"] = "None if real is None else position"
         return simple.get(table) or self._mask(group, simple["bias"])
 
     def _mask(self, group: Any, bias: str) -> str:
@@ -184,7 +196,7 @@ class Layers:
         if isinstance(group.mask, Full):
             seen = "seen" if self.is_encoder else ""
         else:
-            places = POSITIONS if self.is_encoder else SLOTS
+            places = IN_TEXT if self.is_encoder else SLOTS
             seen = mask_expression(self.w, group.mask, places)
             seen = f"({seen})" + ("" if WITH_ROWS.search(seen) else "[None, None]")
             if around.mask == "window":

@@ -6,11 +6,11 @@ from typing import Any
 from xformer_kit.eject.writer import Writer, refused
 from xformer_kit.mask import MASKS
 from xformer_kit.mask.algebra import AllOf, AnyOf, Not, PerHead
-from xformer_kit.mask.band import Causal, Full, SlidingWindow
+from xformer_kit.mask.band import Causal, Full, Prefix, SlidingWindow
 from xformer_kit.mask.sparse import ChunkedMask, GlobalTokens
 
 SLOTS = ("i", "j")  # of queries and keys: their indices in the row
-POSITIONS = ("query", "key")  # indices that skip padding
+IN_TEXT = ("query", "key")  # indices that skip padding
 
 
 def mask_expression(w: Writer, mask: Any, places: tuple[str, str] = SLOTS) -> str:
@@ -39,6 +39,8 @@ def mask_expression(w: Writer, mask: Any, places: tuple[str, str] = SLOTS) -> st
     if isinstance(mask, GlobalTokens):
         first = " | ".join(f"({place} < {mask.count})" for place in places)
         return f"({first}) & (j <= i)" if mask.causal else first
+    if isinstance(mask, Prefix):
+        return "(j <= i) | prefix[:, None, None]"
     raise refused("mask", MASKS.name_of(type(mask)) or type(mask).__name__)
 
 

@@ -40,7 +40,7 @@ def multi_head(w: Writer, sub: SublayerPlan, module: MultiHead, around: Around) 
     own = {
         **_norms(w, module, values),
         **_score(module, sub, values),
-        **_content(around, module, heads),
+        **_content(around),
         **_gate(w, module.gate, sub),
         "bias": tuple(name for name in "qkvo" if getattr(module, name).bias is not None),
         "by_layer": module.layer_factor is not None,
@@ -101,13 +101,11 @@ def _score(module: MultiHead, sub: SublayerPlan, values: dict[str, Any]) -> dict
     return {"score": "plus_one" if score.plus_one else sinks}
 
 
-def _content(around: Around, module: MultiHead, heads: int) -> dict[str, Any]:
-    """The flags of a position that computes scores from a table."""
+def _content(around: Around) -> dict[str, Any]:
+    """The flags of a position that computes scores."""
     position = around.position
     if not isinstance(position, Disentangled):
-        return {"position": ""}
-    if module.kv_heads != heads:
-        raise refused("attn.kv_heads", module.kv_heads)
+        return {"position": "relative" if "scores" in position.enters else ""}
     terms = position.content_to_position, position.position_to_content
     return {
         "position": "disentangled",

@@ -7,7 +7,7 @@ from xformer_kit.eject.writer import Writer, refused
 from xformer_kit.position import POSITIONS
 from xformer_kit.position.absolute import LearnedPosition, Sinusoidal
 from xformer_kit.position.base import NoPosition
-from xformer_kit.position.content import Disentangled
+from xformer_kit.position.content import Disentangled, Shaw, TransformerXL
 from xformer_kit.position.relative import T5, Alibi
 from xformer_kit.position.rotary import Rotary
 from xformer_kit.position.scaling import (
@@ -75,9 +75,9 @@ def _ramp(scaling: YaRN, theta: float, pairs: int, length: int) -> dict[str, flo
     return {"first": low, "last": high + 0.001 if high == low else high}
 
 
-def module_call(w: Writer, plan: Any, position: Any, dim: str) -> str | None:
+def module_call(w: Writer, plan: Any, position: Any, dim: str, padded: bool) -> str | None:
     """Returns the call that creates the module of a position; None if it has none. dim: channels
-    to which it is added.
+    to which it is added. padded: whether texts may have padding.
     """
     kind, values, flags = type(position), dict[str, Any](), dict[str, Any]()
     node = plan.node
@@ -107,6 +107,14 @@ def module_call(w: Writer, plan: Any, position: Any, dim: str) -> str | None:
         values = {"buckets": position.buckets}
         values |= {} if position.longest is None else {"longest": position.longest}
         flags = {"table_norm": node["norm"]}
+    elif kind is Shaw:
+        template, name = "shaw", "DistanceVectors"
+        values = {"span": position.span, "head_dim": position.weight.shape[1]}
+    elif kind is TransformerXL:
+        template, name = "transformer_xl", "RelativeSinusoids"
+        heads, head_dim = position.u.shape
+        values = {"heads": heads, "head_dim": head_dim, "theta": position.theta}
+        flags = {"padded": padded}
     else:
         raise refused("position", POSITIONS.name_of(kind) or kind.__name__)
     return w.call(w.part(template, name, values, **flags), values)

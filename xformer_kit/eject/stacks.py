@@ -117,21 +117,24 @@ class StackWriter:
     def _positions(self) -> tuple[tuple[str, str], ...]:
         """The positions that are modules, and their calls."""
         added = self.dim if self.plan.added_dim == self.plan.dim else self.embed_dim
+        padded = self.layers.is_encoder
         calls = {
-            name: module_call(self.w, position, self.stack.position[name], added)
+            name: module_call(self.w, position, self.stack.position[name], added, padded)
             for name, position in self.plan.attention.positions.items()
         }
         return tuple((name, call) for name, call in calls.items() if call)
 
     def _signature(self) -> dict[str, Any]:
         """The flags of further arguments of forward."""
+        signature, words = "", ""
         if self.layers.is_encoder:
-            more = " real (b, t): False on padding."
-            return {"signature": ", real: Tensor | None = None", "more_words": more}
-        if self.layers.reads_source:
+            signature, words = ", real: Tensor | None = None", " real (b, t): False on padding."
+        elif self.layers.reads_source:
             signature = ", source: Tensor, source_real: Tensor | None = None"
-            return {"signature": signature, "more_words": " source (b, s, dim)."}
-        return {"signature": "", "more_words": ""}
+            words = " source (b, s, dim)."
+        if self.stack.sees_prefix:
+            signature += ", prefix: Tensor | None = None"
+        return {"signature": signature, "more_words": words}
 
     def _forward(
         self, expressions: list[dict[str, str]], names: tuple[str, ...]
@@ -139,7 +142,7 @@ class StackWriter:
         """The lines of forward before its loop, and the flags of the loop."""
         used = " ".join(text for one in expressions for text in one.values())
         lines = [*self._embedding_lines(), *self._variable_lines(used)]
-        if "position)" in used or "position," in used or "query" in used:
+        if re.search(r"(?<!\.)\bposition\b|\bquery\b", used):
             lines[:0] = [line for line in self._position_lines() if line not in lines]
         if not self.layers.tables:
             call = "getattr(self, str(k))(x)"
@@ -175,6 +178,9 @@ class StackWriter:
             length = "t" if " t " in used else "x.shape[1]"
             yield f"i = torch.arange({length}, device=x.device)[:, None]  # queries"
             yield "j = i.mT  # keys"
+        if self.stack.sees_prefix:
+            yield "if prefix is None:"
+            yield "    prefix = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)"
         if "query" in used:
             yield "query, key = position[:, None, :, None], position[:, None, None]"
         if "head " in used:

@@ -5,7 +5,7 @@ from typing import Any
 
 from xformer_kit.eject.positions import rotary_calls
 from xformer_kit.eject.writer import Writer
-from xformer_kit.position.content import Disentangled
+from xformer_kit.position.content import Disentangled, Shaw
 from xformer_kit.position.rotary import Rotary
 
 
@@ -23,6 +23,7 @@ class Around:
     sees_future: bool
     empty: bool  # whether a query may see no key
     cross: bool
+    padded: bool = False  # whether there may be padding
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,12 @@ class Tables:
         if isinstance(around.position, Disentangled):
             self._take("table", "table: Tensor")
             self._take("row", "row: Tensor")
+        elif "scores" in around.position.enters:
+            self._take("relative", "relative: nn.Module")
+            if isinstance(around.position, Shaw):
+                self._take("position", "position: Tensor")
+            elif around.padded:
+                self._take("position", "position: Tensor | None")
         if not sdpa and self.mask == "tensor" and around.empty:
             self.mask = "some"  # there is none without padding
         self.flags = {
@@ -84,6 +91,7 @@ class Tables:
             "cross": around.cross,
             "tables_of": "".join(f", {text}" for text in self.types),
             "bias_table": "bias" in self.takes,
+            "position_taken": "position" in self.takes,
         }
 
     def text(self, call: str) -> Text:
