@@ -11,8 +11,8 @@ from xformer_kit.plan import KINDS
 
 KINDS_OF_BLOCK = ("attn", "mask", "position", "norm", "placement", "ffn")
 STACKS = ("decoder", "encoder", "encoder_decoder")
-ROWS = [
-    pytest.param(kind, name, variant, id=f"{kind}={name}-{i}")
+VARIANTS = [
+    ({kind: {"name": name, **variant}}, f"{kind}={name}-{i}")
     for kind in KINDS_OF_BLOCK
     for name in KINDS[kind]
     if ".zoo." not in KINDS[kind][name].__module__
@@ -20,40 +20,60 @@ ROWS = [
 ]
 WINDOW = {"name": "sliding_window", "window": 3}
 # Options that no variant of the laws has.
-OPTIONS = [
-    ("attn", {"name": "multi_head", "score": "sigmoid", "clip": 1.5}),
-    ("attn", {"name": "multi_head", "score": {"name": "sigmoid", "bias": -1.5}}),
-    ("attn", {"name": "multi_head", "score": {"name": "softmax", "plus_one": True}}),
-    ("attn", {"name": "multi_head", "gate": {"name": "head", "bias": 0.5, "activation": "silu"}}),
-    ("attn", {"name": "multi_head", "gate": {"name": "projected", "of": "both", "rank": 4}}),
-    ("attn", {"name": "multi_head", "gate": {"name": "element", "of": "output"}}),
-    ("attn", {"name": "multi_head", "qk_norm": {"name": "l2", "groups": 2}}),
-    ("attn", {"name": "multi_head", "qk_norm": {"name": "each_head", "groups": 3}}),
-    ("attn", {"name": "multi_head", "qk_norm": {"name": "projection", "groups": 2}}),
-    ("mask", {"name": "per_head", "of": [WINDOW, "causal"]}),
-    ("mask", {"name": "chunked", "chunk": 4}),
-    ("mask", {"name": "any_of", "of": [WINDOW, {"name": "global_tokens", "count": 2}]}),
-    ("norm", {"name": "dyt"}),
-    ("ffn", {"name": "mlp", "scales": True}),
-    ("ffn", {"name": "glu", "soft_clamp": [4.0, 25.0]}),
-    ("ffn", {"name": "moe", "expert": {"name": "mlp", "scales": True, "inner_norm": True}}),
+HEADS = [
+    {"score": "sigmoid", "clip": 1.5},
+    {"score": {"name": "sigmoid", "bias": -1.5}},
+    {"score": {"name": "softmax", "plus_one": True}},
+    {"gate": {"name": "head", "bias": 0.5, "activation": "silu"}},
+    {"gate": {"name": "projected", "of": "both", "rank": 4}},
+    {"gate": {"name": "element", "of": "output"}},
+    {"qk_norm": {"name": "l2", "groups": 2}},
+    {"qk_norm": {"name": "each_head", "groups": 3}},
+    {"qk_norm": {"name": "projection", "groups": 2}},
 ]
-ROWS += [pytest.param(kind, n["name"], n, id=f"{kind}-{i}") for i, (kind, n) in enumerate(OPTIONS)]
+OPTIONS = [
+    *({"attn": {"name": "multi_head", **node}} for node in HEADS),
+    {"attn": {"name": "mean"}, "position": "none"},
+    {"attn": {"name": "mean"}, "position": "alibi"},
+    {"attn": {"name": "differential", "kv_heads": 2, "weight": False}, "position": "t5"},
+    {"attn": {"name": "differential"}, "position": "shaw"},
+    {"attn": {"name": "latent", "rope_head_dim": 0}, "position": "none"},
+    {"attn": {"name": "linear"}, "position": "none"},
+    {"attn": {"name": "linear", "feature_map": "taylor"}},
+    {"attn": {"name": "linear", "feature_map": "softmax"}, "mask": "causal"},
+    {"attn": {"name": "linear", "feature_map": "identity", "normalise": False}},
+    {"attn": {"name": "gated_delta"}, "position": "none"},
+    {"mask": {"name": "per_head", "of": [WINDOW, "causal"]}},
+    {"mask": {"name": "chunked", "chunk": 4}},
+    {"mask": {"name": "any_of", "of": [WINDOW, {"name": "global_tokens", "count": 2}]}},
+    {"norm": {"name": "dyt"}},
+    {"position": {"name": "shaw", "per_layer": False}},
+    {"position": {"name": "transformer_xl", "per_layer": False}},
+    {"ffn": {"name": "mlp", "scales": True}},
+    {"ffn": {"name": "glu", "soft_clamp": [4.0, 25.0]}},
+    {"ffn": {"name": "moe", "expert": {"name": "mlp", "scales": True, "inner_norm": True}}},
+]
+ROWS = [
+    *(pytest.param(changes, id=text) for changes, text in VARIANTS),
+    *(pytest.param(changes, id=f"options-{i}") for i, changes in enumerate(OPTIONS)),
+]
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize(("kind", "name", "variant"), ROWS)
-def test_logits_and_gradients(kind, name, variant):
-    for config in configs(kind, name, variant):
+@pytest.mark.parametrize("changes", ROWS)
+def test_logits_and_gradients(changes):
+    for config in configs(changes):
         if refusal(config) is None:
             assert unequal(*pair(config, 13)[:2]) == []
 
 
-def configs(kind, name, variant):
-    """Yields the configs of a component in the stacks that accept it."""
-    node = {"name": name, **variant} | ({"width": 32} if name == "moe" else {})
+def configs(changes):
+    """Yields the configs with these components in the stacks that accept them."""
     for stack in STACKS:
-        config = tiny_config(stack, **{kind: node})
+        nodes = dict(changes)
+        if "ffn" in nodes and nodes["ffn"]["name"] == "moe":
+            nodes["ffn"] = nodes["ffn"] | {"width": 32}
+        config = tiny_config(stack, **nodes)
         if not faults(config):
             yield config
 
@@ -72,21 +92,13 @@ def refusal(config):
 
 # What has no template, of the components and variants that are compared.
 REFUSED = {
-    ("attn", "differential"),
-    ("attn", "dot"),
-    ("attn", "linear"),
-    ("attn.kv_heads", "3"),  # of position=disentangled
     ("attn.score", "entmax"),
     ("attn.score", "residual"),
     ("attn.score", "selective"),
     ("attn.score", "talking_heads"),
     ("ffn.router", "round_robin"),
     ("ffn.router.capacity", "0.8"),
-    ("mask", "prefix"),
-    ("position", "none"),  # of attn=latent as cross attention
-    ("position", "rotary"),  # of attn=gated_delta
-    ("position", "shaw"),
-    ("position", "transformer_xl"),
+    ("position", "shaw"),  # with attn=differential
 }
 
 

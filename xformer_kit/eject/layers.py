@@ -30,6 +30,7 @@ TYPES = {
     "table": "Tensor",
     "row": "Tensor",
     "relative": "nn.Module",
+    "earlier": "dict[str, Tensor]",
     "position": "Tensor | None",
     "source": "Tensor",
     "source_mask": "Tensor | None",
@@ -168,7 +169,7 @@ class Layers:
     def _expression(self, table: str, depth: int, sub: Any) -> str:
         """The expression of a table of a sublayer."""
         if table == "real":
-            return "real" if self.is_encoder else "None"
+            return "real" if self.is_encoder else "source_real" if sub.cross else "None"
         group = self.group(depth, sub.name)
         key = f'"{group.position}"'
         if self.plan.attention.positions[group.position].layer is not None:
@@ -183,6 +184,7 @@ class Layers:
             "row": f"{module}.row(position)",
             "source_mask": "source_mask",
             "relative": module,
+            "earlier": "earlier",
             "position": "position",
         }
         xl = isinstance(self.stack.position[group.position], TransformerXL)

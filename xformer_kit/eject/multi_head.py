@@ -23,8 +23,6 @@ from xformer_kit.position.content import Disentangled
 
 
 def multi_head(w: Writer, sub: SublayerPlan, module: MultiHead, around: Around) -> Text:
-    if not module.own_keys:
-        raise refused("attn.keys", "earlier")
     heads = sub.context.attn.heads
     values: dict[str, Any] = {"heads": heads, "head_dim": module.head_dim}
     if module.kv_heads != heads:
@@ -42,13 +40,21 @@ def multi_head(w: Writer, sub: SublayerPlan, module: MultiHead, around: Around) 
         **_score(module, sub, values),
         **_content(around),
         **_gate(w, module.gate, sub),
-        "bias": tuple(name for name in "qkvo" if getattr(module, name).bias is not None),
+        "bias": tuple(name for name in "qkvo" if _has_bias(getattr(module, name))),
+        "keys": "own" if module.own_keys else "earlier",
+        "exchange": module.exchange,
         "by_layer": module.layer_factor is not None,
     }
     tables = Tables(w, ("multi_head", repr(own), tuple(values)), around, module.head_dim)
+    if module.exchange is not None:
+        tables.take("earlier", "earlier: dict[str, Tensor]")
     name = "CrossAttention" if around.cross else "Attention"
     used = w.part("attention", name, values, **own, **tables.flags)
     return tables.text(w.call(used, values, ", depth" if own["by_layer"] else ""))
+
+
+def _has_bias(linear: Any) -> bool:
+    return linear is not None and linear.bias is not None
 
 
 def _norms(w: Writer, module: MultiHead, values: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from xformer_kit.eject.layers import BlockText, Layers
 from xformer_kit.eject.norms import norm_call
 from xformer_kit.eject.positions import module_call
-from xformer_kit.eject.writer import Writer, literal, refused
+from xformer_kit.eject.writer import Writer, literal
 from xformer_kit.model.stack import Stack
 from xformer_kit.plan import StackPlan
 from xformer_kit.position.absolute import LearnedPosition, Sinusoidal
@@ -70,8 +70,6 @@ class StackWriter:
     ) -> dict[str, Any]:
         """The flags of the constructor. by_kind: whether tables are chosen by kind."""
         w, plan = self.w, self.plan
-        if len({text.depth for text in blocks.values()}) > 1:
-            raise refused("attn.scale", "by_layer")
         prefix = f"{plan.name}_" if w.two_stacks else ""
         shared = plan.block_index != tuple(range(len(plan.blocks)))
         count = w.value(f"{prefix}layers", len(blocks))
@@ -181,6 +179,8 @@ class StackWriter:
         if self.stack.sees_prefix:
             yield "if prefix is None:"
             yield "    prefix = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)"
+        if "earlier" in self.layers.tables:
+            yield "earlier: dict[str, Tensor] = {}  # keys and values for later layers"
         if "query" in used:
             yield "query, key = position[:, None, :, None], position[:, None, None]"
         if "head " in used:

@@ -66,29 +66,35 @@ class Tables:
             none = around.mask == "causal" and sdpa
             optional = " | None" if self.mask == "some" or around.sees_future else ""
             name = "source_mask" if around.cross else "mask"
-            self._take(name, f"mask: Tensor{optional}", none)
+            self.take(name, f"mask: Tensor{optional}", none)
         if self.rope:
             optional = " | None" if self.rope == "some" else ""
-            self._take("rope", f"rope: Rope{optional}", rotate is None)
+            self.take("rope", f"rope: Rope{optional}", rotate is None)
         if not sdpa and "bias" in around.position.enters:
-            self._take("bias", "bias: Tensor")
+            self.take("bias", "bias: Tensor")
         if isinstance(around.position, Disentangled):
-            self._take("table", "table: Tensor")
-            self._take("row", "row: Tensor")
+            self.take("table", "table: Tensor")
+            self.take("row", "row: Tensor")
         elif "scores" in around.position.enters:
-            self._take("relative", "relative: nn.Module")
+            self.take("relative", "relative: nn.Module")
             if isinstance(around.position, Shaw):
-                self._take("position", "position: Tensor")
+                self.take("position", "position: Tensor")
             elif around.padded:
-                self._take("position", "position: Tensor | None")
+                self.take("position", "position: Tensor | None")
         if not sdpa and self.mask == "tensor" and around.empty:
             self.mask = "some"  # there is none without padding
-        self.flags = {
+        self.own = {
             "mask": self.mask,
             "rope": self.rope,
             "rotate": rotate_name,
             "kernel": around.kernel,
             "cross": around.cross,
+        }
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """The flags of the template."""
+        return self.own | {
             "tables_of": "".join(f", {text}" for text in self.types),
             "bias_table": "bias" in self.takes,
             "position_taken": "position" in self.takes,
@@ -98,7 +104,8 @@ class Tables:
         """The text of an attention with these tables."""
         return Text(call, tuple(self.takes), tuple(self.absent))
 
-    def _take(self, argument: str, text: str, absent: bool = False) -> None:
+    def take(self, argument: str, text: str, absent: bool = False) -> None:
+        """Adds a table, with the text of the argument; absent: it is None in this layer."""
         self.takes.append(argument)
         self.absent += [argument] * absent
         self.types.append(text)
