@@ -5,6 +5,7 @@ import pytest
 from tests.eject.compared import pair, unequal
 from xformer_kit import ConfigError
 from xformer_kit.eject import eject
+from xformer_kit.extra import EXTRAS
 from xformer_kit.laws.tiny_composition import faults, tiny_config
 from xformer_kit.laws.variants import variants
 from xformer_kit.plan import KINDS
@@ -19,7 +20,8 @@ VARIANTS = [
     for i, variant in enumerate(variants(kind, name))
 ]
 WINDOW = {"name": "sliding_window", "window": 3}
-# Options that no variant of the laws has.
+LATE = {"attn": {"keys": "earlier"}}
+# Options that no variant of the laws has: of multi-head attention, of stacks, and others.
 HEADS = [
     {"score": "sigmoid", "clip": 1.5},
     {"score": {"name": "sigmoid", "bias": -1.5}},
@@ -31,8 +33,26 @@ HEADS = [
     {"qk_norm": {"name": "each_head", "groups": 3}},
     {"qk_norm": {"name": "projection", "groups": 2}},
 ]
+LAYERS = [
+    {"layers": 4, "pattern": ["base", "late", "late"], "variants": {"late": LATE}},
+    {
+        "layers": 3,
+        "pattern": ["base", "late"],
+        "variants": {"late": {"attn": {"scale": "by_layer"}}},
+    },
+    {"layers": 5, "pattern": ["base", "local"], "variants": {"local": {"mask": WINDOW}}},
+]
+EXTRAS_OF_FIVE = [
+    {name: variant}
+    for name, component in EXTRAS.items()
+    if ".zoo." not in component.__module__
+    for variant in getattr(component, "variants", [{}])
+]
 OPTIONS = [
     *({"attn": {"name": "multi_head", **node}} for node in HEADS),
+    *({"decoder": layers, "norm": "layer"} for layers in LAYERS),
+    *({"extra": extra, "layers": 5} for extra in EXTRAS_OF_FIVE),
+    {"extra": {"value_residual": {"mix": "learned"}, "unet": {}}, "decoder": LAYERS[2]},
     {"attn": {"name": "mean"}, "position": "none"},
     {"attn": {"name": "mean"}, "position": "alibi"},
     {"attn": {"name": "differential", "kv_heads": 2, "weight": False}, "position": "t5"},
@@ -69,7 +89,7 @@ def test_logits_and_gradients(changes):
 
 def configs(changes):
     """Yields the configs with these components in the stacks that accept them."""
-    for stack in STACKS:
+    for stack in ("decoder",) if "decoder" in changes else STACKS:
         nodes = dict(changes)
         if "ffn" in nodes and nodes["ffn"]["name"] == "moe":
             nodes["ffn"] = nodes["ffn"] | {"width": 32}
@@ -92,6 +112,11 @@ def refusal(config):
 
 # What has no template, of the components and variants that are compared.
 REFUSED = {
+    ("extra", "deep_embed"),
+    ("extra", "embedding_noise"),
+    ("extra", "future_tokens"),
+    ("extra", "stochastic_depth"),
+    ("extra", "unit_weights"),
     ("attn.score", "entmax"),
     ("attn.score", "residual"),
     ("attn.score", "selective"),

@@ -60,7 +60,7 @@ def _differential(w: Writer, sub: SublayerPlan, module: Differential, around: Ar
         **({"dropout": module.dropout} if module.dropout else {}),
         "head_eps": module.eps,
     }
-    own = {"bias": module.o.bias is not None, "weight": module.weight is not None}
+    own: dict[str, Any] = {"bias": module.o.bias is not None, "weight": module.weight is not None}
     tables = Tables(w, ("differential", repr(own), tuple(values)), around, d)
     texts = [text for text in tables.types if not text.startswith("rope")]
     own["names_of"] = "".join(f", {text.partition(':')[0]}" for text in texts)

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from xformer_kit.eject.attentions import attention
+from xformer_kit.eject.extras import place_table, shifted
 from xformer_kit.eject.feed_forward import feed_forward
 from xformer_kit.eject.masks import IN_TEXT, SLOTS, fills_rows, mask_expression
 from xformer_kit.eject.placements import placement
@@ -35,6 +36,8 @@ TYPES = {
     "source": "Tensor",
     "source_mask": "Tensor | None",
     "real": "Tensor | None",
+    "places": "list[Tensor] | None",
+    "mixed": "nn.Module",
 }
 # Variables of masks that have an axis for rows or heads.
 WITH_ROWS = re.compile(r"\b(query|key|head|prefix)\b")
@@ -121,6 +124,7 @@ class Layers:
         """The tables that some layer takes, in order."""
         found = {table for text in self.texts.values() for table in text.takes}
         found |= {"source"} if self.reads_source else set()
+        found |= {"places"} if "token_shift" in self.w.extras and self.is_encoder else set()
         return tuple(table for table in TYPES if table in found)
 
     def block(self, depth: int, block: BlockPlan) -> BlockText:
@@ -136,7 +140,7 @@ class Layers:
             one = module.placement[key]
             call, scaled = placement(self.w, one, len(group), self.plan.dropout, multipliers)
             placements.append((key, call))
-            groups.append((key, ", ".join(_function(sub, texts[sub.name]) for sub in group)))
+            groups.append((key, ", ".join(self._function(sub, texts[sub.name]) for sub in group)))
             takes_depth |= scaled
         takes_depth |= any("(c, depth" in text.call for text in texts.values())
         name = self.w.part(
@@ -155,6 +159,7 @@ class Layers:
         """The expression of each table in a layer; None if it has none."""
         found = dict.fromkeys(self.tables, "None")
         found |= {"source": "source"} if self.reads_source else {}
+        found |= {"places": place_table(self.w)} if "places" in found else {}
         for sub in self.plan.blocks[depth].sublayers:
             text = self.texts[self.own_depth(depth), sub.name]
             for table in text.takes:
@@ -185,6 +190,7 @@ class Layers:
             "source_mask": "source_mask",
             "relative": module,
             "earlier": "earlier",
+            "mixed": 'self.extra["value_residual"].layers[str(k)]',
             "position": "position",
         }
         xl = isinstance(self.stack.position[group.position], TransformerXL)
@@ -210,10 +216,10 @@ class Layers:
             return f"{bias} if seen is None else torch.where(seen, {bias}, -math.inf)"
         return f"torch.where({seen}, {bias}, -math.inf)" if seen else bias
 
-
-def _function(sub: Any, text: Text) -> str:
-    """A sublayer as a function of its input."""
-    arguments = (["source"] if sub.cross else []) + list(text.takes)
-    if not arguments:
-        return f"self.{sub.name}"
-    return f"lambda h: self.{sub.name}(h, {', '.join(arguments)})"
+    def _function(self, sub: Any, text: Text) -> str:
+        """A sublayer as a function of its input."""
+        arguments = [shifted(self.w, self.is_encoder)]
+        arguments += (["source"] if sub.cross else []) + list(text.takes)
+        if arguments == ["h"]:
+            return f"self.{sub.name}"
+        return f"lambda h: self.{sub.name}({', '.join(arguments)})"

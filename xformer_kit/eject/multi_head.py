@@ -43,11 +43,14 @@ def multi_head(w: Writer, sub: SublayerPlan, module: MultiHead, around: Around) 
         "bias": tuple(name for name in "qkvo" if _has_bias(getattr(module, name))),
         "keys": "own" if module.own_keys else "earlier",
         "exchange": module.exchange,
+        "mixed": "value_residual" in w.extras and not around.cross,
         "by_layer": module.layer_factor is not None,
     }
     tables = Tables(w, ("multi_head", repr(own), tuple(values)), around, module.head_dim)
-    if module.exchange is not None:
+    if module.exchange is not None or own["mixed"]:
         tables.take("earlier", "earlier: dict[str, Tensor]")
+    if own["mixed"]:
+        tables.take("mixed", "mixed: nn.Module")
     name = "CrossAttention" if around.cross else "Attention"
     used = w.part("attention", name, values, **own, **tables.flags)
     return tables.text(w.call(used, values, ", depth" if own["by_layer"] else ""))
@@ -139,11 +142,15 @@ def _gate(w: Writer, gate: Any, sub: SublayerPlan) -> dict[str, str]:
     if not (low_rank or silu or gate.output is not None or gate.bias is not None):
         return {"gate": kind, "gate_class": ""}
     of = "both" if len(maps) == 2 else "input" if gate.output is None else "output"
-    flags = {
+    flags: dict[str, Any] = {
         "of": of,
-        "rank": maps[0].reduce.out_features if low_rank else None,
-        "middle": "silu" if low_rank and maps[0].silu else "none",
+        "low_rank": _low_rank(w, maps[0]) if low_rank else "",
         "activation": "silu" if silu else "sigmoid",
         "bias": gate.bias is not None,
     }
     return {"gate": kind, "gate_class": w.part("gate", "Gate", **flags)}
+
+
+def _low_rank(w: Writer, linear: LowRankLinear) -> str:
+    """Writes the class of a linear map of two matrices, and returns its name."""
+    return w.part("low_rank", "LowRank", rank=linear.reduce.out_features, silu=linear.silu)

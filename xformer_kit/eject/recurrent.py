@@ -32,7 +32,8 @@ def gated_delta(w: Writer, sub: SublayerPlan, module: GatedDelta, around: Around
     }
     if module.q_conv.width == 1:
         raise refused("attn.conv", 1)
-    w.part("wide", "wide")
+    for template, name in (("short_convolution", "ShortConvolution"), ("wide", "wide")):
+        w.part(template, name)
     call = w.call(w.part("gated_delta", "GatedDelta", values, **flags), values)
     return Text(call, ("rope",) if flags["rope"] else ())
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from xformer_kit.eject.extras import JOINING, extra_modules
 from xformer_kit.eject.layers import BlockText, Layers
 from xformer_kit.eject.norms import norm_call
 from xformer_kit.eject.positions import module_call
@@ -34,7 +35,7 @@ class StackWriter:
         names = self._kinds(blocks, expressions)
         lines, loop = self._forward(expressions, names)
         self.w.prefix = plan.name.capitalize()
-        positions = self._positions()
+        positions, modules = self._positions(), self._extras(loop)
         fields = any(FIELD.search(text) for text in [*lines, loop["block_call"]])
         loop["block_call"] = FIELD.sub("self.c.", loop["block_call"])
         return self.w.part(
@@ -42,6 +43,7 @@ class StackWriter:
             plan.name.capitalize(),
             words=f"The layers of the {plan.name}, over one residual stream.",
             positions=positions,
+            extras=tuple(modules.items()),
             lines=tuple(FIELD.sub("self.c.", line) for line in lines),
             fields=fields,
             **self._blocks(blocks, names, "kind" in loop["loop_names"]),
@@ -122,6 +124,14 @@ class StackWriter:
         }
         return tuple((name, call) for name, call in calls.items() if call)
 
+    def _extras(self, loop: dict[str, Any]) -> dict[str, str]:
+        """The calls of extras; those that join inputs are added to the loop over layers."""
+        prefix = f"{self.plan.name}_" if self.w.two_stacks else ""
+        count = self.w.value(f"{prefix}layers", len(self.plan.own_blocks))
+        modules = extra_modules(self.w, self.plan, self.stack, count)
+        loop["joining"] = tuple(name for name in modules if name in JOINING)
+        return modules
+
     def _signature(self) -> dict[str, Any]:
         """The flags of further arguments of forward."""
         signature, words = "", ""
@@ -147,18 +157,20 @@ class StackWriter:
         elif "layer_{k}" in used or all(one == expressions[0] for one in expressions):
             arguments = []
             for table, text in expressions[0].items():
-                inline = "layer_{k}" in text or table == "table"
+                inline = "(k)" in text or "{k}" in text or table == "table"
                 if text not in (table, "None") and not inline:
                     lines.append(f"{table} = {text}")
                     text = table
                 arguments.append(f"({text})" if " if " in text else text)
             call = f"getattr(self, str(k))(x, {', '.join(arguments)})"
         else:
+            mixed = [one.pop("mixed") for one in expressions if "mixed" in one]
+            arguments = ["x", "*tables[kind]", *mixed[:1]]
             lines += _tables_by_kind(dict(zip(names, expressions, strict=True)))
             return lines, {
                 "loop_names": "k, kind",
                 "loop_over": "zip(self.order, self.kinds, strict=True)",
-                "block_call": "getattr(self, str(k))(x, *tables[kind])",
+                "block_call": f"getattr(self, str(k))({', '.join(arguments)})",
             }
         return lines, {"loop_names": "k", "loop_over": "self.order", "block_call": call}
 

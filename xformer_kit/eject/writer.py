@@ -48,6 +48,7 @@ class Writer:
         self.known = known
         self.two_stacks = two_stacks
         self.options = options
+        self.extras: Mapping[str, Any] = {}  # name -> options
         self.values: dict[str, list[Any]] = {}  # name -> its different values
         self.names: dict[Any, str] = {}  # (template, flags) -> name of the class or function
         self.texts: dict[str, str] = {}  # name -> source
