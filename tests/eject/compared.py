@@ -35,18 +35,20 @@ def pair(
 
 
 def calls(ours: Model, theirs: Any) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yields (what is padded, our logits, theirs) of random texts."""
+    """Yields (what is padded, our logits of real tokens, theirs) of random texts."""
     ids = torch.randint(0, ours.vocab_size, (3, TARGET))
     source = torch.randint(0, ours.source_vocab_size, (3, SOURCE))
+    more = {"prefix": torch.arange(TARGET) < LENGTHS - 3} if ours.stack.sees_prefix else {}
     if ours.two_stacks:
         for name, real in (("", None), ("source", torch.arange(SOURCE) < LENGTHS)):
-            own = ours(source=source, target=ids, source_real=real)
-            yield name, own, theirs(source, ids, real)
+            own = ours(source=source, target=ids, source_real=real, **more)
+            yield name, own, theirs(source, ids, real, **more)
     elif ours.names == ("encoder",):
-        for name, real in (("", None), ("text", torch.arange(TARGET) < LENGTHS)):
-            yield name, ours(ids, real=real), theirs(ids, real)
+        yield "", ours(ids, **more), theirs(ids, **more)
+        real = torch.arange(TARGET) < LENGTHS
+        yield "text", ours(ids, real=real, **more)[real], theirs(ids, real, **more)[real]
     else:
-        yield "", ours(ids), theirs(ids)
+        yield "", ours(ids, **more), theirs(ids, **more)
 
 
 def unequal(ours: Model, theirs: Any) -> list[str]:

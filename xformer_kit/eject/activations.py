@@ -1,6 +1,6 @@
 """Activations in an ejected file: one expression of x, and the product of two halves."""
 
-from xformer_kit.eject.writer import refused
+from xformer_kit.eject.writer import Writer
 from xformer_kit.ffn.activations import ACTIVATIONS
 from xformer_kit.ffn.dense import GatedProduct
 
@@ -27,18 +27,37 @@ def name_of(function: object) -> str:
     return next(name for name, known in ACTIVATIONS.items() if known is function)
 
 
-def product_lines(product: GatedProduct, path: str) -> list[str]:
+def product_lines(w: Writer, product: GatedProduct) -> list[str]:
     """Returns the lines that compute h from gate and up."""
-    if product.soft_clamp is not None:
-        raise refused(f"{path}.soft_clamp", product.soft_clamp)
     lines = []
     act, other = ("up", "gate") if product.activated == "up" else ("gate", "up")
     if product.clamp is not None:
         c = product.clamp
         lines.append(f"{act}, {other} = {act}.clamp(max={c}), {other}.clamp(-{c}, {c})")
-    if product.offset:
-        lines.append(f"activated = {expression(product.activation, act)}")
-        return [*lines, f"h = activated * ({other} + {product.offset})"]
     text = expression(product.activation, act)
-    text = f"({text})" if " " in text.split("(")[0] else text
-    return [*lines, f"h = {text} * {other}"]
+    if product.soft_clamp is not None:
+        bound, c = (float(value) for value in product.soft_clamp)
+        tanhc = w.part("tanhc", "tanhc")
+        lines.append(f"activated = {bracketed(text)} * {tanhc}({act} / {bound})")
+        lines.append(f"{other} = {c} * torch.tanh({other} / {c})")
+        text = "activated"
+    if product.offset:
+        if text != "activated":
+            lines.append(f"activated = {text}")
+        return [*lines, f"h = activated * ({other} + {product.offset})"]
+    return [*lines, f"h = {bracketed(text)} * {other}"]
+
+
+def bracketed(text: str) -> str:
+    """The expression as a factor of a product."""
+    return f"({text})" if " " in text.split("(")[0] else text
+
+
+def scale_lines(product: GatedProduct | None) -> list[str]:
+    """Returns the lines that multiply channels by learned factors, and activated ones by `root`."""
+    if product is None:
+        return ["up = up * (self.scales[0] * self.root)"]
+    lines = ["gate = gate * self.scales[0]", "up = up * self.scales[1]"]
+    at = 0 if product.activated == "gate" else 1
+    lines[at] = f"{product.activated} = {product.activated} * (self.scales[{at}] * self.root)"
+    return lines

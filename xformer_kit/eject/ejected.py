@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from xformer_kit.eject.activations import expression, name_of
+from xformer_kit.eject.extras import KNOWN
 from xformer_kit.eject.norms import norm_call
 from xformer_kit.eject.stacks import StackWriter
 from xformer_kit.eject.writer import Writer, refused, render
@@ -34,7 +35,8 @@ def eject(
     with torch.device("meta"):
         model = build_model(config, vocab_size, source_vocab_size)
     for name in plan.extras:
-        raise refused(f"extra.{name}", name)
+        if name not in KNOWN:
+            raise refused("extra", name)
     if (config.get("lora") or {}).get("rank"):
         raise refused("lora.rank", config["lora"]["rank"])
     first = _write(None, plan, model)
@@ -82,6 +84,7 @@ def kernel_of(plan: ModelPlan) -> str:
 
 def _write(known: Writer | None, plan: ModelPlan, model: Model) -> Writer:
     w = Writer(known, len(plan.stacks) > 1, plan.options)
+    w.extras = plan.extras
     w.value("vocab_size", model.vocab_size)
     w.value("dim", plan.output.dim)
     stacks = []
@@ -118,6 +121,7 @@ def _model(w: Writer, plan: ModelPlan, model: Model, stacks: list[tuple[str, str
         "fields": any("self.c." in line for line in [*lines, factor]),
         "two": len(stacks) > 1,
         "encoder": model.names == ("encoder",),
+        "prefix": model.stack.sees_prefix,
         "embedded": f"self.embed(ids){factor}",
         "source_embedded": f"{table}(source){factor}",
     }

@@ -4,17 +4,25 @@ A table is a tensor that is computed once for the layers of a stack: a mask, the
 positions, a bias of scores.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from xformer_kit.eject.attentions import attention
+from xformer_kit.eject.extras import place_table, shifted
+from xformer_kit.eject.feed_forward import feed_forward
+from xformer_kit.eject.masks import IN_TEXT, SLOTS, fills_rows, mask_expression
 from xformer_kit.eject.placements import placement
-from xformer_kit.eject.positions import mask_expression, rotary_calls
-from xformer_kit.eject.sublayers import Around, Text, attention, feed_forward
+from xformer_kit.eject.positions import rotary_calls
+from xformer_kit.eject.tables import Around, Text
 from xformer_kit.eject.writer import Writer, refused
+from xformer_kit.mask import MASKS
 from xformer_kit.mask.band import Causal, Full
 from xformer_kit.model.stack import Stack
 from xformer_kit.plan import BlockPlan, StackPlan
+from xformer_kit.position import POSITIONS
+from xformer_kit.position.content import TransformerXL
 
 TYPES = {
     "mask": "Tensor | None",
@@ -22,9 +30,17 @@ TYPES = {
     "bias": "Tensor",
     "table": "Tensor",
     "row": "Tensor",
+    "relative": "nn.Module",
+    "earlier": "dict[str, Tensor]",
+    "position": "Tensor | None",
     "source": "Tensor",
     "source_mask": "Tensor | None",
+    "real": "Tensor | None",
+    "places": "list[Tensor] | None",
+    "mixed": "nn.Module",
 }
+# Variables of masks that have an axis for rows or heads.
+WITH_ROWS = re.compile(r"\b(query|key|head|prefix)\b")
 
 
 @dataclass(frozen=True)
@@ -77,9 +93,12 @@ class Layers:
     def around(self, group: Any) -> Around:
         """What the attentions of a group have."""
         position: Any = self.stack.position[group.position]
-        for name in ("sees_prefix", "per_head"):
-            if getattr(group.mask, name):
-                raise refused("mask", name.removeprefix("sees_"))
+        if group.mask.sees_prefix and self.is_encoder and self.w.two_stacks:
+            raise refused("mask", "prefix")
+        if group.cross and not isinstance(group.mask, Full):
+            raise refused("model.decoder.cross.mask", MASKS.name_of(type(group.mask)))
+        if group.cross and set(position.enters) - {"embed"}:
+            raise refused("model.decoder.cross.position", POSITIONS.name_of(type(position)))
         mask, full = "tensor", isinstance(group.mask, Full)
         if full and not group.cross and not self.is_encoder:
             mask = "none"
@@ -88,13 +107,24 @@ class Layers:
             mask = "causal" if isinstance(group.mask, Causal) else "window" if window else mask
         if self.kernel == "sdpa" and "bias" in position.enters:
             mask = "tensor"
-        return Around(self.kernel, position, mask, group.mask.sees_future, group.cross)
+        empty = group.mask.sees_future or not fills_rows(group.mask)
+        future, padded = group.mask.sees_future, self.is_encoder
+        return Around(self.kernel, position, mask, future, empty, group.cross, padded)
+
+    @property
+    def mask_heads(self) -> str:
+        """The number of heads of masks that differ between heads."""
+        counts = {g.heads for g in self.plan.attention.groups if g.mask.per_head}
+        if len(counts) > 1:
+            raise refused("mask", "per_head")
+        return self.w.value("heads", *counts)
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
         """The tables that some layer takes, in order."""
         found = {table for text in self.texts.values() for table in text.takes}
         found |= {"source"} if self.reads_source else set()
+        found |= {"places"} if "token_shift" in self.w.extras and self.is_encoder else set()
         return tuple(table for table in TYPES if table in found)
 
     def block(self, depth: int, block: BlockPlan) -> BlockText:
@@ -110,7 +140,7 @@ class Layers:
             one = module.placement[key]
             call, scaled = placement(self.w, one, len(group), self.plan.dropout, multipliers)
             placements.append((key, call))
-            groups.append((key, ", ".join(_function(sub, texts[sub.name]) for sub in group)))
+            groups.append((key, ", ".join(self._function(sub, texts[sub.name]) for sub in group)))
             takes_depth |= scaled
         takes_depth |= any("(c, depth" in text.call for text in texts.values())
         name = self.w.part(
@@ -129,19 +159,23 @@ class Layers:
         """The expression of each table in a layer; None if it has none."""
         found = dict.fromkeys(self.tables, "None")
         found |= {"source": "source"} if self.reads_source else {}
+        found |= {"places": place_table(self.w)} if "places" in found else {}
         for sub in self.plan.blocks[depth].sublayers:
             text = self.texts[self.own_depth(depth), sub.name]
             for table in text.takes:
                 if table in text.absent:
                     continue
-                expression = self._expression(table, self.group(depth, sub.name), sub)
+                expression = self._expression(table, depth, sub)
                 if found[table] not in ("None", expression):
                     raise refused(f"model.{self.plan.name}.layout", sub.name)
                 found[table] = expression
         return found
 
-    def _expression(self, table: str, group: Any, sub: Any) -> str:
-        """The expression of a table of an attention group."""
+    def _expression(self, table: str, depth: int, sub: Any) -> str:
+        """The expression of a table of a sublayer."""
+        if table == "real":
+            return "real" if self.is_encoder else "source_real" if sub.cross else "None"
+        group = self.group(depth, sub.name)
         key = f'"{group.position}"'
         if self.plan.attention.positions[group.position].layer is not None:
             key = 'f"layer_{k}"'
@@ -155,7 +189,14 @@ class Layers:
             "table": f"{module}.table()",
             "row": f"{module}.row(position)",
             "source_mask": "source_mask",
+            "relative": module,
+            "earlier": "earlier",
+            "mixed": 'self.extra["value_residual"].layers[str(k)]',
+            "position": "position",
         }
+        xl = isinstance(self.stack.position[group.position], TransformerXL)
+        if xl and self.is_encoder:
+            simple["position"] = "None if real is None else position"
         return simple.get(table) or self._mask(group, simple["bias"])
 
     def _mask(self, group: Any, bias: str) -> str:
@@ -164,7 +205,9 @@ class Layers:
         if isinstance(group.mask, Full):
             seen = "seen" if self.is_encoder else ""
         else:
-            seen = f"({mask_expression(self.w, group.mask)})[None, None]"
+            places = IN_TEXT if self.is_encoder else SLOTS
+            seen = mask_expression(self.w, group.mask, places)
+            seen = f"({seen})" + ("" if WITH_ROWS.search(seen) else "[None, None]")
             if around.mask == "window":
                 return f"{seen} if t > {self.w.value('window', group.mask.band()[0] + 1)} else None"
             seen = f"both({seen}, seen)" if self.is_encoder else seen
@@ -174,10 +217,10 @@ class Layers:
             return f"{bias} if seen is None else torch.where(seen, {bias}, -math.inf)"
         return f"torch.where({seen}, {bias}, -math.inf)" if seen else bias
 
-
-def _function(sub: Any, text: Text) -> str:
-    """A sublayer as a function of its input."""
-    arguments = (["source"] if sub.cross else []) + list(text.takes)
-    if not arguments:
-        return f"self.{sub.name}"
-    return f"lambda h: self.{sub.name}(h, {', '.join(arguments)})"
+    def _function(self, sub: Any, text: Text) -> str:
+        """A sublayer as a function of its input."""
+        arguments = [shifted(self.w, self.is_encoder)]
+        arguments += (["source"] if sub.cross else []) + list(text.takes)
+        if arguments == ["h"]:
+            return f"self.{sub.name}"
+        return f"lambda h: self.{sub.name}({', '.join(arguments)})"

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from xformer_kit.eject.writer import Writer, refused
-from xformer_kit.norm.norms import LayerNorm, NoNorm, RMSNorm
+from xformer_kit.norm.norms import DyT, L2Norm, LayerNorm, NoNorm, RMSNorm
 
 
 class NormText(NamedTuple):
@@ -35,6 +35,11 @@ def norm_text(w: Writer, norm: Any, path: str, eps: str = "eps") -> NormText:
             w.part("rms_norm_class", "RMSNorm", gain=gain, cast=cast) + "(DIM, EPS)",
             {eps: norm.eps},
         )
+    if type(norm) is L2Norm:
+        return NormText(w.part("l2_norm", "L2Norm") + "(EPS)", {"eps": norm.eps})
+    if type(norm) is DyT:
+        name = w.part("dynamic_tanh", "DynamicTanh", bias=norm.bias is not None)
+        return NormText(f"{name}(DIM)", {})
     raise refused(path, type(norm).__name__)
 
 

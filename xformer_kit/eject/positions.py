@@ -1,17 +1,13 @@
-"""Positions and masks in an ejected file."""
+"""Positions in an ejected file."""
 
 import math
 from typing import Any
 
 from xformer_kit.eject.writer import Writer, refused
-from xformer_kit.mask import MASKS
-from xformer_kit.mask.algebra import AllOf, AnyOf
-from xformer_kit.mask.band import Causal, Full, SlidingWindow
-from xformer_kit.mask.sparse import ChunkedMask
 from xformer_kit.position import POSITIONS
 from xformer_kit.position.absolute import LearnedPosition, Sinusoidal
 from xformer_kit.position.base import NoPosition
-from xformer_kit.position.content import Disentangled
+from xformer_kit.position.content import Disentangled, Shaw, TransformerXL
 from xformer_kit.position.relative import T5, Alibi
 from xformer_kit.position.rotary import Rotary
 from xformer_kit.position.scaling import (
@@ -31,11 +27,10 @@ def rotary_calls(
 
     field: name of the number of channels, if all are rotated.
     """
-    if position.rotated_heads is not None:
-        raise refused("position.rotated_heads", position.rotated_heads[0])
     axis, partial = (-1 if position.interleaved else -2), position.rotated_channels != head_dim
     flags: dict[str, Any] = {"interleaved": position.interleaved, "axis": axis}
-    rotate = w.part("rotate", "rotate", partial=partial, **flags)
+    heads = position.rotated_heads
+    rotate = w.part("rotate", "rotate", partial=partial, rotated_heads=heads, **flags)
     scaling = _scaling(position)
     tables = w.part("rotations", "rotations", **flags, **scaling)
     channels = w.value("rotated" if partial else field, position.rotated_channels)
@@ -85,9 +80,9 @@ def _ramp(scaling: YaRN, theta: float, pairs: int, length: int) -> dict[str, flo
     return {"first": low, "last": high + 0.001 if high == low else high}
 
 
-def module_call(w: Writer, plan: Any, position: Any, dim: str) -> str | None:
+def module_call(w: Writer, plan: Any, position: Any, dim: str, padded: bool) -> str | None:
     """Returns the call that creates the module of a position; None if it has none. dim: channels
-    to which it is added.
+    to which it is added. padded: whether texts may have padding.
     """
     kind, values, flags = type(position), dict[str, Any](), dict[str, Any]()
     node = plan.node
@@ -117,27 +112,14 @@ def module_call(w: Writer, plan: Any, position: Any, dim: str) -> str | None:
         values = {"buckets": position.buckets}
         values |= {} if position.longest is None else {"longest": position.longest}
         flags = {"table_norm": node["norm"]}
+    elif kind is Shaw:
+        template, name = "shaw", "DistanceVectors"
+        values = {"span": position.span, "head_dim": position.weight.shape[1]}
+    elif kind is TransformerXL:
+        template, name = "transformer_xl", "RelativeSinusoids"
+        heads, head_dim = position.u.shape
+        values = {"heads": heads, "head_dim": head_dim, "theta": position.theta}
+        flags = {"padded": padded}
     else:
         raise refused("position", POSITIONS.name_of(kind) or kind.__name__)
     return w.call(w.part(template, name, values, **flags), values)
-
-
-def mask_expression(w: Writer, mask: Any) -> str:
-    """Returns where query i sees key j, as an expression of i and j."""
-    if isinstance(mask, Causal):
-        return "j <= i"
-    if isinstance(mask, Full):
-        return "j == j"
-    if isinstance(mask, SlidingWindow):
-        window = w.value("window", mask.window)
-        if mask.causal:
-            return f"(j <= i) & (i - j < {window})"
-        return f"(i - j > -{window}) & (i - j < {window})"
-    if isinstance(mask, (AllOf, AnyOf)):
-        sign = " & " if isinstance(mask, AllOf) else " | "
-        return sign.join(f"({mask_expression(w, one)})" for one in mask.of)
-    name = MASKS.name_of(type(mask))
-    if isinstance(mask, ChunkedMask) and isinstance(mask.chunk, int):
-        same = f"i // {mask.chunk} == j // {mask.chunk}"
-        return f"({same}) & (j <= i)" if mask.causal else same
-    raise refused("mask", name or type(mask).__name__)

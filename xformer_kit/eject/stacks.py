@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from xformer_kit.eject.extras import JOINING, extra_modules
 from xformer_kit.eject.layers import BlockText, Layers
 from xformer_kit.eject.norms import norm_call
 from xformer_kit.eject.positions import module_call
-from xformer_kit.eject.writer import Writer, literal, refused
+from xformer_kit.eject.writer import Writer, literal
 from xformer_kit.model.stack import Stack
 from xformer_kit.plan import StackPlan
 from xformer_kit.position.absolute import LearnedPosition, Sinusoidal
@@ -34,7 +35,7 @@ class StackWriter:
         names = self._kinds(blocks, expressions)
         lines, loop = self._forward(expressions, names)
         self.w.prefix = plan.name.capitalize()
-        positions = self._positions()
+        positions, modules = self._positions(), self._extras(loop)
         fields = any(FIELD.search(text) for text in [*lines, loop["block_call"]])
         loop["block_call"] = FIELD.sub("self.c.", loop["block_call"])
         return self.w.part(
@@ -42,6 +43,7 @@ class StackWriter:
             plan.name.capitalize(),
             words=f"The layers of the {plan.name}, over one residual stream.",
             positions=positions,
+            extras=tuple(modules.items()),
             lines=tuple(FIELD.sub("self.c.", line) for line in lines),
             fields=fields,
             **self._blocks(blocks, names, "kind" in loop["loop_names"]),
@@ -70,8 +72,6 @@ class StackWriter:
     ) -> dict[str, Any]:
         """The flags of the constructor. by_kind: whether tables are chosen by kind."""
         w, plan = self.w, self.plan
-        if len({text.depth for text in blocks.values()}) > 1:
-            raise refused("attn.scale", "by_layer")
         prefix = f"{plan.name}_" if w.two_stacks else ""
         shared = plan.block_index != tuple(range(len(plan.blocks)))
         count = w.value(f"{prefix}layers", len(blocks))
@@ -117,21 +117,32 @@ class StackWriter:
     def _positions(self) -> tuple[tuple[str, str], ...]:
         """The positions that are modules, and their calls."""
         added = self.dim if self.plan.added_dim == self.plan.dim else self.embed_dim
+        padded = self.layers.is_encoder
         calls = {
-            name: module_call(self.w, position, self.stack.position[name], added)
+            name: module_call(self.w, position, self.stack.position[name], added, padded)
             for name, position in self.plan.attention.positions.items()
         }
         return tuple((name, call) for name, call in calls.items() if call)
 
+    def _extras(self, loop: dict[str, Any]) -> dict[str, str]:
+        """The calls of extras; those that join inputs are added to the loop over layers."""
+        prefix = f"{self.plan.name}_" if self.w.two_stacks else ""
+        count = self.w.value(f"{prefix}layers", len(self.plan.own_blocks))
+        modules = extra_modules(self.w, self.plan, self.stack, count)
+        loop["joining"] = tuple(name for name in modules if name in JOINING)
+        return modules
+
     def _signature(self) -> dict[str, Any]:
         """The flags of further arguments of forward."""
+        signature, words = "", ""
         if self.layers.is_encoder:
-            more = " real (b, t): False on padding."
-            return {"signature": ", real: Tensor | None = None", "more_words": more}
-        if self.layers.reads_source:
+            signature, words = ", real: Tensor | None = None", " real (b, t): False on padding."
+        elif self.layers.reads_source:
             signature = ", source: Tensor, source_real: Tensor | None = None"
-            return {"signature": signature, "more_words": " source (b, s, dim)."}
-        return {"signature": "", "more_words": ""}
+            words = " source (b, s, dim)."
+        if self.stack.sees_prefix:
+            signature += ", prefix: Tensor | None = None"
+        return {"signature": signature, "more_words": words}
 
     def _forward(
         self, expressions: list[dict[str, str]], names: tuple[str, ...]
@@ -139,25 +150,27 @@ class StackWriter:
         """The lines of forward before its loop, and the flags of the loop."""
         used = " ".join(text for one in expressions for text in one.values())
         lines = [*self._embedding_lines(), *self._variable_lines(used)]
-        if "position)" in used or "position," in used:
+        if re.search(r"(?<!\.)\bposition\b|\bquery\b", used):
             lines[:0] = [line for line in self._position_lines() if line not in lines]
         if not self.layers.tables:
             call = "getattr(self, str(k))(x)"
         elif "layer_{k}" in used or all(one == expressions[0] for one in expressions):
             arguments = []
             for table, text in expressions[0].items():
-                inline = "layer_{k}" in text or table == "table"
+                inline = "(k)" in text or "{k}" in text or table == "table"
                 if text not in (table, "None") and not inline:
                     lines.append(f"{table} = {text}")
                     text = table
                 arguments.append(f"({text})" if " if " in text else text)
             call = f"getattr(self, str(k))(x, {', '.join(arguments)})"
         else:
+            mixed = [one.pop("mixed") for one in expressions if "mixed" in one]
+            arguments = ["x", "*tables[kind]", *mixed[:1]]
             lines += _tables_by_kind(dict(zip(names, expressions, strict=True)))
             return lines, {
                 "loop_names": "k, kind",
                 "loop_over": "zip(self.order, self.kinds, strict=True)",
-                "block_call": "getattr(self, str(k))(x, *tables[kind])",
+                "block_call": f"getattr(self, str(k))({', '.join(arguments)})",
             }
         return lines, {"loop_names": "k", "loop_over": "self.order", "block_call": call}
 
@@ -171,10 +184,20 @@ class StackWriter:
             self.w.part("both", "both")
         if " t " in used:
             yield "t = x.shape[1]"
-        if "(i " in used or "j " in used:
+        if re.search(r"\b[ij]\b", used):
             length = "t" if " t " in used else "x.shape[1]"
             yield f"i = torch.arange({length}, device=x.device)[:, None]  # queries"
             yield "j = i.mT  # keys"
+        if self.stack.sees_prefix:
+            yield "if prefix is None:"
+            yield "    prefix = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)"
+        if "earlier" in self.layers.tables:
+            yield "earlier: dict[str, Tensor] = {}  # keys and values for later layers"
+        if "query" in used:
+            yield "query, key = position[:, None, :, None], position[:, None, None]"
+        if "head " in used:
+            heads = self.layers.mask_heads
+            yield f"head = torch.arange({heads}, device=x.device)[None, :, None, None]"
 
     def _position_lines(self) -> Iterator[str]:
         """The lines that compute positions."""

@@ -48,6 +48,7 @@ class Writer:
         self.known = known
         self.two_stacks = two_stacks
         self.options = options
+        self.extras: Mapping[str, Any] = {}  # name -> options
         self.values: dict[str, list[Any]] = {}  # name -> its different values
         self.names: dict[Any, str] = {}  # (template, flags) -> name of the class or function
         self.texts: dict[str, str] = {}  # name -> source
@@ -180,7 +181,7 @@ def render(template: str, **values: Any) -> str:
     return _template(template).render(**values)
 
 
-def _apply_norm(name: str, over: str, x: str, unit: str) -> str:
+def _apply_norm(name: str, over: str, x: str, unit: str, groups: int) -> str:
     """The expression of a norm of queries, keys or values x (b, h, t, d)."""
     if over == "each_head":
         pairs = f"zip(self.{name}, {x}.unbind(1), strict=True)"
@@ -189,7 +190,8 @@ def _apply_norm(name: str, over: str, x: str, unit: str) -> str:
         flat = f"self.{name}.norm({x}.transpose(1, 2).flatten(2))"
         return f"{flat}.unflatten(-1, ({x}.shape[1], -1)).transpose(1, 2)"
     if over == "unit":
-        return f"{unit}({x})" + (
-            f" * self.{name}.weight[:, None, None]" if name == "q_norm" else ""
-        )
+        text = f"{unit}({x})"
+        if groups > 1:
+            text = f"{unit}({x}.unflatten(-1, ({groups}, -1))).flatten(-2)"
+        return text + (f" * self.{name}.weight[:, None, None]" if name == "q_norm" else "")
     return f"self.{name}({x})"
