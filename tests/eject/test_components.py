@@ -112,11 +112,11 @@ def refusal(config):
 
 # What has no template, of the components and variants that are compared.
 REFUSED = {
-    ("extra", "deep_embed"),
-    ("extra", "embedding_noise"),
-    ("extra", "future_tokens"),
-    ("extra", "stochastic_depth"),
-    ("extra", "unit_weights"),
+    ("extra.deep_embed", "deep_embed"),
+    ("extra.embedding_noise", "embedding_noise"),
+    ("extra.future_tokens", "future_tokens"),
+    ("extra.stochastic_depth", "stochastic_depth"),
+    ("extra.unit_weights", "unit_weights"),
     ("attn.score", "entmax"),
     ("attn.score", "residual"),
     ("attn.score", "selective"),

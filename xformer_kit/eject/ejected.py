@@ -36,7 +36,7 @@ def eject(
         model = build_model(config, vocab_size, source_vocab_size)
     for name in plan.extras:
         if name not in KNOWN:
-            raise refused("extra", name)
+            raise refused(f"extra.{name}", name)
     if (config.get("lora") or {}).get("rank"):
         raise refused("lora.rank", config["lora"]["rank"])
     first = _write(None, plan, model)

@@ -5,6 +5,7 @@ from typing import Any
 from torch.nn import functional as F
 
 from xformer_kit.attention.gate import (
+    GATES,
     ConstantGate,
     ElementGate,
     HeadGate,
@@ -14,7 +15,7 @@ from xformer_kit.attention.gate import (
 from xformer_kit.attention.multi_head import MultiHead
 from xformer_kit.attention.qk_norm import Direction as UnitLength
 from xformer_kit.attention.qk_norm import EachHead, OverGroups, OverProjection, ScaledDirection
-from xformer_kit.attention.score import SigmoidScore, SoftmaxScore
+from xformer_kit.attention.score import SCORES, SigmoidScore, SoftmaxScore
 from xformer_kit.eject.norms import norm_text
 from xformer_kit.eject.tables import Around, Tables, Text
 from xformer_kit.eject.writer import Writer, refused
@@ -37,9 +38,9 @@ def multi_head(w: Writer, sub: SublayerPlan, module: MultiHead, around: Around) 
         values["dropout"] = module.dropout
     own = {
         **_norms(w, module, values),
-        **_score(module, sub, values),
+        **_score(module, values),
         **_content(around),
-        **_gate(w, module.gate, sub),
+        **_gate(w, module.gate),
         "bias": tuple(name for name in "qkvo" if _has_bias(getattr(module, name))),
         "keys": "own" if module.own_keys else "earlier",
         "exchange": module.exchange,
@@ -97,7 +98,7 @@ def _over(norm: Any) -> tuple[str, Any]:
     return "head", norm
 
 
-def _score(module: MultiHead, sub: SublayerPlan, values: dict[str, Any]) -> dict[str, Any]:
+def _score(module: MultiHead, values: dict[str, Any]) -> dict[str, Any]:
     """The flag of the score function."""
     score = module.score
     if score is None:
@@ -106,7 +107,7 @@ def _score(module: MultiHead, sub: SublayerPlan, values: dict[str, Any]) -> dict
         values |= {} if score.bias is None else {"score_bias": score.bias}
         return {"score": "sigmoid"}
     if type(score) is not SoftmaxScore:
-        raise refused("attn.score", sub.component["score"]["name"])
+        raise refused("attn.score", SCORES.name_of(type(score)))
     if score.softcap is not None:
         values["softcap"] = score.softcap
     sinks = "sinks" if score.sink is not None else "softmax"
@@ -127,18 +128,18 @@ def _content(around: Around) -> dict[str, Any]:
     }
 
 
-GATES = {HeadGate: "head", ElementGate: "element", ProjectedGate: "projected"}
+GATE_KINDS = {HeadGate: "head", ElementGate: "element", ProjectedGate: "projected"}
 
 
-def _gate(w: Writer, gate: Any, sub: SublayerPlan) -> dict[str, str]:
+def _gate(w: Writer, gate: Any) -> dict[str, str]:
     """The flags of a gate on the output of the heads: its kind, and its class unless it is one
     matrix.
     """
     if gate is None or type(gate) is ConstantGate:
         return {"gate": "" if gate is None else "constant", "gate_class": ""}
-    if type(gate) not in GATES:
-        raise refused("attn.gate", sub.component["gate"]["name"])
-    kind = GATES[type(gate)]
+    if type(gate) not in GATE_KINDS:
+        raise refused("attn.gate", GATES.name_of(type(gate)))
+    kind = GATE_KINDS[type(gate)]
     maps = [one for one in (gate.input, gate.output) if one is not None]
     low_rank = isinstance(maps[0], LowRankLinear)
     silu = gate.activation is F.silu

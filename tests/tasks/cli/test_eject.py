@@ -51,8 +51,8 @@ def test_the_file_needs_torch_alone_and_passes_the_linter(tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["attn=differential"], "attn: has no template, so that no file of PyTorch"),
-        (["extra={unet: {}}"], "extra.unet: has no template"),
+        (["attn.score=entmax"], "attn.score: has no template, so that no file of PyTorch"),
+        (["extra={deep_embed: {}}"], "extra.deep_embed: has no template"),
         (["--to", "model.txt"], "--to: must be the name of a Python file; got model.txt."),
         (["--to", "nowhere/model.py"], "--to: must be in a directory that exists"),
         (["--to", "there.py"], "--to: must not exist; got there.py."),
