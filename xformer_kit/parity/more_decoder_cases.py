@@ -1,6 +1,6 @@
 """More decoders."""
 
-from xformer_kit.parity.case import LLAMA, SCALED, Case, rope
+from xformer_kit.parity.case import COMMON, LLAMA, SCALED, Case, rope
 
 ODD_EPS = 3e-4
 
@@ -24,6 +24,20 @@ CASES: dict[str, Case] = {
             "final_logit_softcapping": None,
             "tie_word_embeddings": True,
             **rope("yarn", **SCALED),
+        },
+    ),
+    "persimmon": Case(
+        "PersimmonForCausalLM",
+        {**COMMON, "layer_norm_eps": ODD_EPS, **rope("default", partial_rotary_factor=0.75)},
+    ),
+    "persimmon without norms of queries": Case(
+        "PersimmonForCausalLM",
+        {
+            **COMMON,
+            "qk_layernorm": False,
+            "hidden_act": "gelu",
+            "tie_word_embeddings": True,
+            **rope("linear", factor=3.0, partial_rotary_factor=0.5),
         },
     ),
 }
