@@ -70,4 +70,19 @@ CASES: dict[str, Case] = {
         },
         sdpa=False,
     ),
+    "jais2": Case(
+        "Jais2ForCausalLM",
+        {**LLAMA, "head_dim": 10, "layer_norm_eps": ODD_EPS, **rope("default")},
+    ),
+    "jais2 without biases": Case(
+        "Jais2ForCausalLM",
+        {
+            **LLAMA,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "hidden_act": "silu",
+            "tie_word_embeddings": True,
+            **rope("llama3", **SCALED, low_freq_factor=1.0, high_freq_factor=4.0),
+        },
+    ),
 }
