@@ -85,4 +85,14 @@ CASES: dict[str, Case] = {
             **rope("llama3", **SCALED, low_freq_factor=1.0, high_freq_factor=4.0),
         },
     ),
+    "biogpt": Case("BioGptForCausalLM", {**COMMON, "layer_norm_eps": ODD_EPS}),
+    "biogpt with a head of its own": Case(
+        "BioGptForCausalLM",
+        {
+            **COMMON,
+            "hidden_act": "gelu_new",
+            "scale_embedding": False,
+            "tie_word_embeddings": False,
+        },
+    ),
 }
