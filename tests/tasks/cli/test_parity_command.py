@@ -55,7 +55,7 @@ def test_a_preset_of_a_published_size_is_one_of_its_family():
     ("words", "answer"),
     [
         (["preset=lama"], "preset: is of no published family; got lama. Did you mean 'llama'?"),
-        (["preset=nanogpt"], "preset: is of no published family; got nanogpt. Known: albert, "),
+        (["preset=whisper"], "preset: is of no published family; got whisper. Known: albert, "),
         (["norm=rms"], "parity: takes preset=NAME only; got norm=rms."),
         (["--output", "none/page.md"], "--output: is in a directory that does not exist; got none"),
     ],
