@@ -25,7 +25,16 @@ ORDER = (
         "study_settings",
         "configs/index",
     ),
-    *("laws", "refusals", "peers", "results", "findings", "benchmarks", "notebooks/index"),
+    *(
+        "laws",
+        "refusals",
+        "peers",
+        "parity",
+        "results",
+        "findings",
+        "benchmarks",
+        "notebooks/index",
+    ),
     *("contributing", "changelog"),
 )
 

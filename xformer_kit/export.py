@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from xformer_kit.data.tokenizer.library import LibraryTokenizer
-from xformer_kit.eject import eject
+from xformer_kit.eject import eject, merged
 from xformer_kit.eject.check import check, formatted
 from xformer_kit.eject.transformers_code import FILE, config_keys, modelling_code
 from xformer_kit.hub.architecture import architecture, values_of
@@ -94,7 +94,7 @@ def save_with_code(
     title, command: for the docstring of the file. Raises ConfigError if the file has no template
     for a component, or computes other logits than the model.
     """
-    sizes = model.vocab_size, model.source_vocab_size
+    sizes, config = (model.vocab_size, model.source_vocab_size), merged(config)
     source = formatted(eject(config, *sizes, title, command))
     check(source, model, config)
     place = Path(folder)

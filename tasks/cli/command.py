@@ -100,10 +100,10 @@ def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
     return path, read_run(path, components)
 
 
-def load_run(args: Any, default: str = "best") -> "LoadedRun":
+def load_run(args: Any, default: str = "best", tokenizer: bool = True) -> "LoadedRun":
     """Returns the run of a command with its model, from args.checkpoint, or from the checkpoint
     `default` if args.checkpoint is None. In that case a damaged checkpoint is replaced by the next
-    undamaged one, with a message on stderr.
+    undamaged one, with a message on stderr. tokenizer: whether the model must have one.
 
     Raises ConfigError, also if no checkpoint can be read.
     """
@@ -120,7 +120,7 @@ def load_run(args: Any, default: str = "best") -> "LoadedRun":
         step = f"{checkpoint.global_step:,}"
         print(f"{path}: {sentence} The weights are those of step {step}.", file=sys.stderr)
     model = restore_model(path, config, checkpoint)
-    if model.tokenizer is None:
+    if tokenizer and model.tokenizer is None:
         rule, fix = "has no tokenizer.json", "Save the model's tokenizer there."
         raise config_error(args.run, rule, fix=fix)
     objective = objective_of(config)

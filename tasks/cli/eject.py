@@ -73,19 +73,21 @@ def _model(args: Any) -> tuple[Any, Any, str]:
 
     from tasks.cli.command import load_run
     from tasks.cli.describe import model_to_describe
+    from xformer_kit.eject import merged
     from xformer_kit.inspect.describe import vocabulary
     from xformer_kit.inspect.parameters import count
     from xformer_kit.model.build import build_model
 
     if _is_run(args) and len(args.inputs) == 1:
         args.run = args.inputs[0]
-        loaded = load_run(args)
-        return loaded.model.cpu(), loaded.config, f"The model of the run {loaded.path.name}"
+        loaded = load_run(args, tokenizer=False)
+        return loaded.model.cpu(), merged(loaded.config), f"The model of the run {loaded.path.name}"
     config, vocab_size, *_ = model_to_describe(args.inputs, args.components, "eject")
     vocab_size = vocab_size or vocabulary(config)
     with torch.device("meta"):
         model = build_model(config, vocab_size)
     if count(model) <= COMPARED:
         model = build_model(config, vocab_size)
-    words = " ".join(args.inputs) or "the default model"
-    return model.eval(), config, f"The model of {words}"
+    words = " ".join(args.inputs)
+    title = f"The model of {words}" if words else "The default model"
+    return model.eval(), config, title

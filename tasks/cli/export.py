@@ -31,14 +31,17 @@ def run(args: Any) -> int:
     if args.family is not None and args.family not in model_types():
         fix = suggestion(args.family, model_types())
         raise config_error("--family", "is no model_type that is known here", args.family, fix)
-    loaded = load_run(args)
+    loaded = load_run(args, tokenizer=False)
     model, code = loaded.model.cpu(), False
     try:
         families = None if args.family is None else [args.family]
         keys = save_published(folder, model, loaded.config, families)
     except ConfigError as error:
         if args.family is not None:
-            raise
+            fix = "Without --family, other families are tried."
+            raise ConfigError(
+                fault.under("--family").with_fix(fix) for fault in error.faults
+            ) from None
         print(error, file=sys.stderr)
         words = f"The model of the run {loaded.path.name}", f"xformer export {args.run}"
         keys, code = save_with_code(folder, model, loaded.config, *words), True

@@ -1,3 +1,3 @@
 """Ejected models: a composition as one file of plain PyTorch."""
 
-from xformer_kit.eject.ejected import eject
+from xformer_kit.eject.ejected import eject, merged

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.eject.ejected import kernel_of
+from xformer_kit.kernel import KERNELS
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.plan import model_plan
@@ -73,8 +74,9 @@ def formatted(source: str) -> str:
 def with_kernel(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the config with the kernel of its ejected file."""
     own = copy.deepcopy(dict(config))
-    if kernel_of(model_plan(config)) == "reference":
-        own["kernel"] = {"name": "reference"}
+    name = kernel_of(model_plan(config))
+    if name == "reference" or own["kernel"]["name"] not in ("auto", name):
+        own["kernel"] = KERNELS.complete(name)
     return own
 
 

@@ -52,16 +52,22 @@ def eject(
     )
 
 
+def merged(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the config of a model whose adapters are merged into its weights."""
+    return {**config, "lora": {**config["lora"], "rank": None}} if config.get("lora") else config
+
+
 def _docstring(title: str, command: str, kernel: str, two_stacks: bool) -> str:
     """The docstring of the file, wrapped."""
     call = "model(source, ids)" if two_stacks else "model(ids)"
+    source = " s tokens of the source," if two_stacks else ""
     paragraphs = [
         f"{title}, as plain PyTorch.",
         f"Written by `{command}` of xformer_kit {version('xformer_kit')}. With kernel={kernel}, its"
-        " logits and gradients equal those of xformer_kit bit for bit. Initial weights are those of"
-        " torch's modules, until others are loaded:",
+        " logits and gradients equal those of xformer_kit bit for bit. Initial weights are random,"
+        " not those of xformer_kit:",
         f'    model = load("model.safetensors")\n    logits = {call}',
-        "Shapes: b batch, t tokens, s tokens of the source, h heads, d channels of a head.",
+        f"Shapes: b batch, t tokens,{source} h heads, d channels of a head.",
     ]
     wrapped = (p if p.startswith(" ") else textwrap.fill(p, 99) for p in paragraphs)
     return "\n\n".join(wrapped)
@@ -152,7 +158,7 @@ def _head(w: Writer, plan: ModelPlan, model: Model) -> tuple[list[str], list[str
     if not (tied and head.bias is None and head.transform is None and head.scales is None):
         modules.append("self.head = nn.Module()")
     if not tied:
-        modules.append(f"self.head.weight = nn.Parameter(torch.zeros({rows_text}, {read}))")
+        modules.append(f"self.head.weight = nn.Parameter(0.02 * torch.randn({rows_text}, {read}))")
     if head.bias is not None and options["head_bias"] == "fixed":
         modules.append(f'self.head.register_buffer("bias", torch.zeros({rows_text}))')
     elif head.bias is not None:

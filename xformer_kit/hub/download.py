@@ -20,10 +20,12 @@ def is_hub_name(word: str) -> bool:
 
 
 def published_directory(name: str | Path) -> Path | None:
-    """Returns the directory of a published model, given as that or as a name on the hub, whose
-    files are then downloaded; None for anything else. Raises ConfigError.
+    """Returns the directory of a published model, given as that, as its config.json, or as a name
+    on the hub, whose files are then downloaded; None for anything else. Raises ConfigError.
     """
     path = user_path(name)
+    if path.name == CONFIG and path.is_file():
+        path = path.parent
     if not path.exists() and is_hub_name(str(name)):
         return downloaded(str(name))
     is_run = (path / "config.yaml").is_file()

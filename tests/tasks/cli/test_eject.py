@@ -34,9 +34,27 @@ def test_a_run_is_ejected_with_its_weights(finished, tmp_path, capsys):
     assert drawn.shape == (2, 14) and drawn.max() < ours.vocab_size
 
 
+def test_adapters_are_merged(begin, tmp_path):
+    _, run = begin("run", "trainer.max_steps=1", "lora.rank=2")
+    path = tmp_path / "model.py"
+    assert main(["eject", str(run), "--to", str(path)]) == 0
+    theirs = imported(path).load(str(path.with_suffix(".safetensors")))
+    assert not any("lora" in name for name in theirs.state_dict())
+
+
+def test_a_fresh_mixture_is_trained(tmp_path):
+    path = tmp_path / "mixtral.py"
+    words = ["preset=mixtral", "model.dim=16", "model.layers=1", "attn.heads=2", "attn.kv_heads=1"]
+    assert main(["eject", *words, "--to", str(path)]) == 0
+    module = imported(path)
+    model = module.Transformer(module.Config())
+    model(torch.randint(0, 99, (2, 9))).log_softmax(-1).square().sum().backward()
+    assert [name for name, p in model.named_parameters() if not p.grad.any()] == []
+
+
 def test_the_file_needs_torch_alone_and_passes_the_linter(tmp_path):
     path = tmp_path / "gemma.py"
-    words = ["preset=gemma3", "model.dim=24", "model.layers=6", "attn.heads=4"]
+    words = ["preset=gemma3", "model.dim=24", "model.layers=6", "attn.heads=4", "kernel=flex"]
     assert main(["eject", *words, "--to", str(path)]) == 0
     code = "import sys; sys.modules['xformer_kit'] = None; sys.path.insert(0, '.'); import gemma"
     command = [sys.executable, "-c", f"{code}; print(gemma.Config().dim)"]

@@ -204,6 +204,27 @@ def test_a_composition_of_no_family_is_refused_with_the_nearest(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_model_without_a_tokenizer_is_loaded_ejected_and_exported(tmp_path, capsys):
+    folder, config = tmp_path / "model", compose([*WORDS[:-1], "model.vocab_size=90"], data=False)
+    save_published(folder, build(config), config)
+    model = load(folder)
+    assert (model.vocab_size, model.tokenizer) == (90, None)
+    assert main(["eject", str(folder), "--to", str(tmp_path / "model.py")]) == 0
+    assert main(["export", str(folder), "--to", str(tmp_path / "again")]) == 0
+    output = str(tmp_path / "run")
+    assert main(["import", str(folder / "config.json"), "--output", output]) == 0
+    assert main(["generate", str(folder), "--prompt", "a"]) == 2
+    assert "has no tokenizer.json. Save the model's tokenizer there." in capsys.readouterr().err
+
+
+def test_a_preset_of_another_family_than_the_source_is_refused(published):
+    words = [f"init_from={published}", "data=pydoc"]
+    config = compose(["preset=llama", *words], data=False)
+    assert (config["model"]["max_len"], config["data"]["seq_len"]) == (64, 64)
+    with pytest.raises(ConfigError, match="preset: has no effect"):
+        compose(["preset=gpt2", *words], data=False)
+
+
 def test_directories_that_are_not_empty_are_refused(published, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()

@@ -179,6 +179,12 @@ def test_a_config_without_it_has_the_hash_of_one_from_before_the_setting():
     assert config_hash(other) != config_hash(config)
 
 
+def test_a_preset_beside_a_run_is_refused(begin):
+    _, run = begin("run", "trainer.max_steps=1")
+    with pytest.raises(ConfigError, match="preset: has no effect"):
+        compose([f"init_from={run}", "preset=llama"])
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("sweep", [False, True], ids=["a run", "a sweep"])
 def test_a_line_of_its_own_process_starts_from_a_run(begin, tmp_path, sweep):

@@ -85,7 +85,7 @@ def plan_and_faults(
     if preventing := list(_whole_stack_faults(config, task)):
         return None, [*faults, *preventing]
     plan = model_plan(config)
-    faults += _model_settings_faults(config, task) if are_valid else ()
+    faults += _model_settings_faults(config, data, task) if are_valid else ()
     faults += plan_faults(config, plan, task)
     faults += [] if faults else [*lora_faults(config), *freezing_faults(config)]
     return plan, list(dict.fromkeys(faults))
@@ -276,9 +276,9 @@ def _run_settings_faults(config: Node) -> Faults:
         )
 
 
-def _model_settings_faults(config: Node, task: bool) -> Faults:
+def _model_settings_faults(config: Node, data: bool, task: bool) -> Faults:
     """Yields the faults of settings of the model and its data that have no effect, or do not fit
-    the tokenizer. task: whether the task and the data are checked, too.
+    the tokenizer, if `data` is checked. task: whether the task is checked, too.
     """
     model = config["model"]
     if not model["share_embeddings"] and not all(stack in model for stack in STACKS):
@@ -293,7 +293,7 @@ def _model_settings_faults(config: Node, task: bool) -> Faults:
         yield from metric_faults(config)
         yield from data_faults(config)
     size, (needed, bound) = model.get("vocab_size"), least_vocabulary_size(config)
-    if size is not None and size < needed:
+    if data and size is not None and size < needed:
         yield Fault(
             "model.vocab_size",
             f"must hold the tokenizer's {needed} tokens{bound}",

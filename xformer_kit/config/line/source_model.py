@@ -8,6 +8,7 @@ that a run which starts from weights has their architecture but for what is stat
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from xformer_kit.config.saved.init_from_source import source_of
 from xformer_kit.config.saved.run_directories import named_run
 from xformer_kit.config.saved.saved_run import check_saved
 from xformer_kit.plan import KINDS, STACKS
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, config_error
 
 PRESET, RUN = "preset", "init_from.run"
 # Options of the model that are of one run: not of its architecture.
 OF_RUN = ("freeze", "unfreeze_at", "seed", "dropout", "vocab_size")
 TOKENIZER = "tokenizer.json"
+SEQ_LEN = SETTINGS.options("data")["seq_len"].default
 
 
 def source_of_files(config: Mapping[str, Any]) -> Any:
@@ -47,13 +49,15 @@ def with_run(node: Any, run: str) -> dict[str, Any]:
 
 def with_source(overrides: Sequence[Override], path: Any = None) -> Sequence[Override]:
     """Returns the overrides of a run, with the preset of the model that it starts from, if any. A
-    preset of the line is the base of that. path: the source, if a file sets it.
+    preset of the line must be of its family. path: the source, if a file sets it.
     """
     values = {o.key_or_group: o for o in overrides if not o.is_sweep_override()}
     if RUN in values:
         path = values[RUN].value()
     if not isinstance(path, str) or not path:
         return overrides
+    if PRESET in values:
+        _check_preset(str(values[PRESET].value()), path)
     try:
         node = _node(path, values.get(PRESET))
     except ConfigError:  # the fault of the source has its own sentence
@@ -61,6 +65,9 @@ def with_source(overrides: Sequence[Override], path: Any = None) -> Sequence[Ove
     if "tokenizer" not in values and (file := _tokenizer(path)):
         node["defaults"].append({"override /tokenizer": "pretrained"})
         node["tokenizer"] = {"path": file}
+    longest = node.get("model", {}).get("max_len")
+    if isinstance(longest, int) and longest < SEQ_LEN and "data.seq_len" not in values:
+        node["data"] = {"seq_len": longest}
     if "model" in values:
         _leave_out_stacks(node, str(values["model"].value()))
     name = f"source_{hashlib.sha256(json.dumps(node).encode()).hexdigest()[:12]}"
@@ -68,6 +75,22 @@ def with_source(overrides: Sequence[Override], path: Any = None) -> Sequence[Ove
     ConfigStore.instance().store(group=f"{PRESET}/.", name=name, node=node, package="_global_")
     others = [o for o in overrides if o.key_or_group != PRESET]
     return [*parse_word(f"{PRESET}=./{name}"), *others]
+
+
+def _check_preset(preset: str, path: str) -> None:
+    """Raises ConfigError for a preset beside a source of another architecture."""
+    from xformer_kit.hub.download import published_directory
+    from xformer_kit.hub.identify import identify
+    from xformer_kit.hub.transfer import config_of
+
+    own = ""
+    with suppress(ConfigError):  # of the source, which has its own sentence
+        if (place := published_directory(path)) is not None:
+            own = identify(config_of(place)).family.preset
+    if not own or not preset.startswith(own):
+        rule = f"has no effect, because {RUN} brings the architecture of {path}"
+        fix = "Leave it out, and state what changes, such as norm=rms."
+        raise config_error(PRESET, rule, preset, fix)
 
 
 def _node(path: str, preset: Override | None) -> dict[str, Any]:
@@ -95,8 +118,7 @@ def _node(path: str, preset: Override | None) -> dict[str, Any]:
     node["extra"] = config.get("extra") or {}
     stacks = "_".join(stack for stack in STACKS if stack in model)
     chosen = {"model": stacks} | {kind: config[kind]["name"] for kind in node if kind in KINDS}
-    own = [] if preset is None else [preset.value()]
-    return {"defaults": [*own, *({f"override /{k}": name} for k, name in chosen.items())], **node}
+    return {"defaults": [{f"override /{k}": name} for k, name in chosen.items()], **node}
 
 
 def _leave_out_stacks(node: dict[str, Any], model: str) -> None:
