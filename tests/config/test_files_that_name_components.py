@@ -27,7 +27,8 @@ def test_a_file_over_a_preset_leaves_out_what_the_new_component_does_not_have(tm
     (tmp_path / "mine.yaml").write_text(f"defaults: [/preset/llama3]\n{FILE}")
     config = compose([f"preset={tmp_path / 'mine.yaml'}"], data=False)
     assert config["attn"]["name"] == "latent" and "kv_heads" not in config["attn"]
-    assert config["norm"] == {"name": "layer", "eps": 1e-5, "weight": True, "bias": False}
+    norm = {"name": "layer", "eps": 1e-5, "weight": True, "unit_offset": False, "bias": False}
+    assert config["norm"] == norm
     assert config["position"]["theta"] == 5e5
 
 

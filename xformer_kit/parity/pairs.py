@@ -72,6 +72,10 @@ class Pair:
         return folder
 
 
+# Buffers of transformers with biases of logits and of routers.
+BIASES = ("final_logits_bias", "e_score_correction_bias", "expert_bias")
+
+
 def randomise(model: Any) -> Any:
     """Sets every parameter to random values, also biases and weights of norms, which are near 0 and
     1 else, and biases of logits that are buffers.
@@ -87,7 +91,7 @@ def randomise(model: Any) -> Any:
                 torch.randn(parameter.shape), alpha=scale
             )
         for name, buffer in model.named_buffers():
-            if name.endswith(("final_logits_bias", "e_score_correction_bias", "expert_bias")):
+            if name.rpartition(".")[2] in BIASES:
                 buffer.normal_(0, 0.1)
     return model
 
