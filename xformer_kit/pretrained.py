@@ -22,7 +22,7 @@ from xformer_kit.hub.identify import identify
 from xformer_kit.hub.load import load_model
 from xformer_kit.hub.transfer import config_of
 from xformer_kit.model.model import Model
-from xformer_kit.registry import config_error
+from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.text.command_lines import override_text
 from xformer_kit.text.user_path import user_path
 
@@ -50,11 +50,12 @@ def composition_of(config_json: dict[str, Any], more: Iterable[str] = ()) -> Com
     words = [f"preset={family.preset}", *(f"{p}={override_text(overrides[p])}" for p in paths)]
     if (longest := overrides.get("model.max_len")) is not None and longest < SEQ_LEN:
         words.append(f"data.seq_len={longest}")
-    size, more = f"model.vocab_size={vocab_size}", list(more)
-    # Without the model's tokenizer, the size would be compared with that of the default one.
-    config = compose([*words, *more, *([size] if more else [])], data=False)
-    config["model"]["vocab_size"] = vocab_size
-    return Composition(family, [*words, size], config, vocab_size, source_size)
+    words.append(f"model.vocab_size={vocab_size}")
+    try:
+        config = compose([*words, *more], data=False)
+    except ConfigError as error:
+        raise ConfigError(fault.under(CONFIG) for fault in error.faults) from None
+    return Composition(family, words, config, vocab_size, source_size)
 
 
 def load_published(folder: str | Path) -> Model:

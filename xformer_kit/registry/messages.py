@@ -169,9 +169,12 @@ def first_line(text: str) -> str:
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:
-    """Returns the text of an error on one line, or the name of its type if it has none."""
-    text = str(getattr(error, "strerror", None) or error)
-    return " ".join(text.split())[:limit].rstrip(".") or type(error).__name__
+    """Returns the text of an error on one line, up to the last whole word within the limit, or the
+    name of its type if it has none.
+    """
+    text = " ".join(str(getattr(error, "strerror", None) or error).split())
+    text = text if len(text) <= limit else text[:limit].rpartition(" ")[0] or text[:limit]
+    return text.rstrip(".") or type(error).__name__
 
 
 def type_phrase(name: str) -> str:
