@@ -35,7 +35,8 @@ def placement(
     values |= {"residual_dropout": dropout} if dropout else {}
     values |= {"residual_multiplier": multiplier} if multiplier != 1.0 else {}
     values |= {"alpha": module.alpha} if kind == "deepnorm" else {}
-    norms = getattr(module, "before", getattr(module, "norm", None))
+    children: Any = dict(module.named_children())
+    norms = children.get("before", children.get("norm"))
     inner = norms[0] if hasattr(norms, "__len__") else norms
     pattern = None
     if inner is not None:
