@@ -15,8 +15,8 @@ EXAMPLES = """examples:
   xformer eject path/to/published/model --to model.py"""
 OPTIONS = {
     "inputs* OVERRIDE | RUN": (
-        "overrides such as attn.heads=8, or one run's directory, whose weights are written beside"
-        " the file"
+        "overrides such as attn.heads=8, or one run's directory, whose weights are written to a"
+        " safetensors file of the same name"
     ),
     "--to! FILE": "the file, which must not exist",
     **CHECKPOINT_OPTION,

@@ -10,7 +10,7 @@ import torch
 from xformer_kit.eject.activations import expression, name_of
 from xformer_kit.eject.extras import KNOWN
 from xformer_kit.eject.norms import norm_call
-from xformer_kit.eject.stacks import StackWriter
+from xformer_kit.eject.stacks import FIELD, StackWriter
 from xformer_kit.eject.writer import Writer, refused, render
 from xformer_kit.model.build import build_model
 from xformer_kit.model.head import UNSCALED, LogitScaling, Transform
@@ -108,7 +108,11 @@ def _model(w: Writer, plan: ModelPlan, model: Model, stacks: list[tuple[str, str
     output, options = plan.output, plan.options
     embed_dim = w.value("dim" if output.embed_dim == output.dim else "embed_dim", output.embed_dim)
     scale = model.embed_scale
-    factor = f" * {w.value('embed_scale', scale)}" if scale != 1.0 else ""
+    factor = ""
+    if options["embed_scale"] == "sqrt_dim":
+        factor = f" * math.sqrt({embed_dim})"
+    elif scale != 1.0:
+        factor = f" * {w.value('embed_scale', scale)}"
     table = "self.embed" if model.source_embed is None else "self.source_embed"
     modules, lines = _head(w, plan, model)
     rows = model.embed.weight.shape[0]
@@ -131,9 +135,10 @@ def _model(w: Writer, plan: ModelPlan, model: Model, stacks: list[tuple[str, str
         "embedded": f"self.embed(ids){factor}",
         "source_embedded": f"{table}(source){factor}",
     }
-    text["fields"] = any("c." in line for line in [*lines, factor])
+    text["fields"] = any(FIELD.search(line) for line in [*lines, factor])
     for key in ("embedded", "source_embedded"):
-        text[key] = text[key].replace("c.embed", "self.c.embed")
+        text[key] = FIELD.sub("self.c.", text[key])
+    text["head_lines"] = tuple(FIELD.sub("self.c.", line) for line in lines)
     w.part("model", "Transformer", **text)
 
 
@@ -143,7 +148,7 @@ def _head(w: Writer, plan: ModelPlan, model: Model) -> tuple[list[str], list[str
     vocab, rows = model.vocab_size, head.weight.shape[0]
     tied = options["tie_embeddings"]
     weight = "self.embed.weight" if tied else "self.head.weight"
-    cut = "[: self.c.vocab_size]" if rows != vocab else ""
+    cut = "[: c.vocab_size]" if rows != vocab else ""
     modules, lines, dim = [], [], w.value("dim", plan.output.dim)
     read = (
         dim
@@ -182,12 +187,15 @@ def _head(w: Writer, plan: ModelPlan, model: Model) -> tuple[list[str], list[str
         weight = f"{weight} * scale[:, None]"
         bias = f"{bias} * scale" if bias else ""
     logits = f"F.linear(x, {weight}{bias})"
-    return modules, [*lines, *_logit_lines(logits, head.logit_scaling)]
+    by_dim = options["logit_scale"] == "per_root_dim"
+    return modules, [*lines, *_logit_lines(logits, head.logit_scaling, dim, by_dim)]
 
 
-def _logit_lines(logits: str, scaling: LogitScaling) -> list[str]:
-    """The lines that return logits, scaled and bounded."""
-    if scaling.factor != 1.0:
+def _logit_lines(logits: str, scaling: LogitScaling, dim: str, by_dim: bool) -> list[str]:
+    """The lines that return logits, scaled and bounded; by_dim: by dim^-0.5."""
+    if by_dim:
+        logits += f" * {dim}**-0.5"
+    elif scaling.factor != 1.0:
         logits += f" * {scaling.factor!r}"
     if scaling.softcap is None:
         return [f"return {logits}"]

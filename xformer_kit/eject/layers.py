@@ -26,7 +26,7 @@ from xformer_kit.position.content import TransformerXL
 
 TYPES = {
     "mask": "Tensor | None",
-    "rope": "Rope | None",
+    "rope": "Rope",
     "bias": "Tensor",
     "table": "Tensor",
     "row": "Tensor",
@@ -149,11 +149,17 @@ class Layers:
             sublayers=tuple((name, text.call) for name, text in texts.items()),
             placements=tuple(placements),
             groups=tuple(groups),
-            tables="".join(f", {table}: {TYPES[table]}" for table in self.tables),
+            tables="".join(f", {table}: {self._type(table)}" for table in self.tables),
             depth=takes_depth,
             words=" and ".join(text.call.partition("(")[0] for text in texts.values()),
         )
         return BlockText(name, takes_depth)
+
+    def _type(self, table: str) -> str:
+        """The type of a table that blocks take."""
+        depths = range(len(self.plan.blocks))
+        absent = table == "rope" and any(self.of_layer(d)[table] == "None" for d in depths)
+        return TYPES[table] + " | None" * absent
 
     def of_layer(self, depth: int) -> dict[str, str]:
         """The expression of each table in a layer; None if it has none."""

@@ -65,7 +65,9 @@ class Tables:
         sdpa = around.kernel == "sdpa"
         if self.mask in ("some", "tensor"):
             none = around.mask == "causal" and sdpa
-            optional = " | None" if self.mask == "some" or around.sees_future else ""
+            given = sdpa and "bias" in around.position.enters
+            may_be_none = self.mask == "some" or (around.sees_future and not given)
+            optional = " | None" if may_be_none else ""
             name = "source_mask" if around.cross else "mask"
             self.take(name, f"mask: Tensor{optional}", none)
         if self.rope:

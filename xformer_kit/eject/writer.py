@@ -9,6 +9,12 @@ from xformer_kit.registry import config_error
 # What the fields of the config mean.
 COMMENTS = {
     "vocab_size": "number of logits",
+    "vocab_rows": "rows of the embedding, some of them unused",
+    "layers": "number of layers",
+    "kinds": "the kind of each layer",
+    "embed_scale": "factor on embeddings",
+    "buckets": "distances with a bias of their own",
+    "longest": "larger distances share the last bucket",
     "dim": "channels of the residual stream",
     "heads": "query heads",
     "kv_heads": "key and value heads",

@@ -23,6 +23,17 @@ def same_layers(config: Values) -> dict:
     return {}
 
 
+def scale_embedding(default: bool) -> Key:
+    """Whether embeddings are multiplied by the root of their channels."""
+    return Key(
+        "scale_embedding",
+        "model.embed_scale",
+        default,
+        to_ours=lambda scaled: "sqrt_dim" if scaled else 1.0,
+        to_theirs=lambda scale: scale == "sqrt_dim",
+    )
+
+
 def bart_keys(function: str = "gelu", scaled: bool = False) -> tuple[Entry, ...]:
     """The keys of BART and of models that were made from its code. function, scaled: defaults."""
     sizes: list[Entry] = []
@@ -37,13 +48,7 @@ def bart_keys(function: str = "gelu", scaled: bool = False) -> tuple[Entry, ...]
         *sizes,
         Functions(("num_hidden_layers",), same_layers),
         activation("activation_function", function),
-        Key(
-            "scale_embedding",
-            "model.embed_scale",
-            scaled,
-            to_ours=lambda scaled: "sqrt_dim" if scaled else 1.0,
-            to_theirs=lambda scale: scale == "sqrt_dim",
-        ),
+        scale_embedding(scaled),
         length(1024),
         Fixed("is_decoder", False),
         Fixed("tie_word_embeddings", True),

@@ -194,14 +194,9 @@ CASES: dict[str, Case] = {
             **rope("dynamic", alpha=50.0, factor=1.0, beta_fast=32, beta_slow=1, mscale=1.0),
         },
     ),
-    "starcoder2": Case("Starcoder2ForCausalLM", {**LLAMA, "sliding_window": 5}),
-    "starcoder2 without biases": Case(
-        "Starcoder2ForCausalLM", {**LLAMA, "use_bias": False, "norm_epsilon": 1e-4}
-    ),
     "glm": Case("GlmForCausalLM", GLM),
     "glm without biases": Case(
         "GlmForCausalLM",
         {**GLM, "attention_bias": False, **rope("default", partial_rotary_factor=1.0)},
     ),
-    "glm4": Case("Glm4ForCausalLM", GLM),
 }

@@ -8,7 +8,6 @@ that a run which starts from weights has their architecture but for what is stat
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +55,15 @@ def with_source(overrides: Sequence[Override], path: Any = None) -> Sequence[Ove
         path = values[RUN].value()
     if not isinstance(path, str) or not path:
         return overrides
-    if PRESET in values:
-        _check_preset(str(values[PRESET].value()), path)
+    preset = str(values[PRESET].value()) if PRESET in values else None
     try:
-        node = _node(path, values.get(PRESET))
+        node, family = _node(path, preset)
     except ConfigError:  # the fault of the source has its own sentence
         return overrides
+    if preset is not None and not (family and preset.startswith(family)):
+        rule = f"has no effect, because {RUN} brings the architecture of {path}"
+        fix = "Leave it out, and state what changes, such as norm=rms."
+        raise config_error(PRESET, rule, preset, fix)
     if "tokenizer" not in values and (file := _tokenizer(path)):
         node["defaults"].append({"override /tokenizer": "pretrained"})
         node["tokenizer"] = {"path": file}
@@ -77,39 +79,25 @@ def with_source(overrides: Sequence[Override], path: Any = None) -> Sequence[Ove
     return [*parse_word(f"{PRESET}=./{name}"), *others]
 
 
-def _check_preset(preset: str, path: str) -> None:
-    """Raises ConfigError for a preset beside a source of another architecture."""
-    from xformer_kit.hub.download import published_directory
-    from xformer_kit.hub.identify import identify
-    from xformer_kit.hub.transfer import config_of
+def _node(path: str, preset: str | None) -> tuple[dict[str, Any], str]:
+    """The content of the preset, and the preset of the family of a published model, else "".
 
-    own = ""
-    with suppress(ConfigError):  # of the source, which has its own sentence
-        if (place := published_directory(path)) is not None:
-            own = identify(config_of(place)).family.preset
-    if not own or not preset.startswith(own):
-        rule = f"has no effect, because {RUN} brings the architecture of {path}"
-        fix = "Leave it out, and state what changes, such as norm=rms."
-        raise config_error(PRESET, rule, preset, fix)
-
-
-def _node(path: str, preset: Override | None) -> dict[str, Any]:
-    """The content of the preset."""
+    preset: that of the line, of which that of a published model may be another size.
+    """
     from xformer_kit.hub.download import published_directory
     from xformer_kit.hub.identify import identify
     from xformer_kit.hub.transfer import config_of
 
     if (place := published_directory(path)) is not None:
         found = identify(config_of(place))
-        base = found.family.preset if preset is None else preset.value()
-        node: dict[str, Any] = {"defaults": [base]}
+        node: dict[str, Any] = {"defaults": [preset or found.family.preset]}
         for key, value in found.overrides.items():
             at = node
             *parents, last = key.split(".")
             for parent in parents:
                 at = at.setdefault(parent, {})
             at[last] = value
-        return node
+        return node, found.family.preset
     run = source_of(path)[0]
     check_saved(run, config := read_config(run))
     model = config["model"]
@@ -118,7 +106,7 @@ def _node(path: str, preset: Override | None) -> dict[str, Any]:
     node["extra"] = config.get("extra") or {}
     stacks = "_".join(stack for stack in STACKS if stack in model)
     chosen = {"model": stacks} | {kind: config[kind]["name"] for kind in node if kind in KINDS}
-    return {"defaults": [{f"override /{k}": name} for k, name in chosen.items()], **node}
+    return {"defaults": [{f"override /{k}": name} for k, name in chosen.items()], **node}, ""
 
 
 def _leave_out_stacks(node: dict[str, Any], model: str) -> None:

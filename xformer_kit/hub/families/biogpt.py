@@ -11,6 +11,7 @@ from xformer_kit.hub.common import (
 )
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Key
+from xformer_kit.hub.stacks import scale_embedding
 from xformer_kit.hub.weights import Weight, linear
 
 HERE, LAYER = "decoder.{i}", "biogpt.layers.{i}"
@@ -22,13 +23,7 @@ FAMILY = Family(
         length(1024),
         Key("intermediate_size", "ffn.width", 4096),
         activation("hidden_act", "gelu"),
-        Key(
-            "scale_embedding",
-            "model.embed_scale",
-            True,
-            to_ours=lambda scaled: "sqrt_dim" if scaled else 1.0,
-            to_theirs=lambda scale: scale == "sqrt_dim",
-        ),
+        scale_embedding(True),
         tied(True),
         unread("layer_norm_eps"),  # norms have that of torch, 1e-5
     ),

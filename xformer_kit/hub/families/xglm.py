@@ -11,6 +11,7 @@ from xformer_kit.hub.common import (
 )
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.keys import Fixed, Functions, Key, Values, refuse
+from xformer_kit.hub.stacks import scale_embedding
 from xformer_kit.hub.weights import Weight, linear
 
 HERE = "decoder.{i}"
@@ -34,13 +35,7 @@ FAMILY = Family(
         length(2048),
         Key("ffn_dim", "ffn.width"),
         activation("activation_function", "gelu"),
-        Key(
-            "scale_embedding",
-            "model.embed_scale",
-            True,
-            to_ours=lambda scaled: "sqrt_dim" if scaled else 1.0,
-            to_theirs=lambda scale: scale == "sqrt_dim",
-        ),
+        scale_embedding(True),
         Functions((PADDING,), padding),
         Fixed("add_cross_attention", False),
         Fixed("tie_word_embeddings", True),
