@@ -157,12 +157,15 @@ class Layers:
 
     def _type(self, table: str) -> str:
         """The type of a table that blocks take."""
-        depths = range(len(self.plan.blocks))
-        absent = table == "rope" and any(self.of_layer(d)[table] == "None" for d in depths)
+        absent = table == "rope" and any(one[table] == "None" for one in self.expressions)
         return TYPES[table] + " | None" * absent
 
-    def of_layer(self, depth: int) -> dict[str, str]:
-        """The expression of each table in a layer; None if it has none."""
+    @cached_property
+    def expressions(self) -> list[dict[str, str]]:
+        """The expression of each table, None if it has none, for each layer."""
+        return [self._of_layer(depth) for depth in range(len(self.plan.blocks))]
+
+    def _of_layer(self, depth: int) -> dict[str, str]:
         found = dict.fromkeys(self.tables, "None")
         found |= {"source": "source"} if self.reads_source else {}
         found |= {"places": place_table(self.w)} if "places" in found else {}

@@ -31,7 +31,7 @@ class StackWriter:
         """Writes the stack, and returns the name of its class."""
         plan, layers = self.plan, self.layers
         blocks = {plan.block_index[d]: layers.block(d, block) for d, block in plan.own_blocks}
-        expressions = [layers.of_layer(depth) for depth in range(len(plan.blocks))]
+        expressions = layers.expressions
         names = self._kinds(blocks, expressions)
         lines, loop = self._forward(expressions, names)
         self.w.prefix = plan.name.capitalize()
