@@ -1,5 +1,6 @@
 """A model of ours as a directory that the library transformers loads."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from xformer_kit.registry import ConfigError, config_error, format_value
 
 Differences = list[tuple[str, Any, Any]]  # path, value here, value in a family
 MAX_LISTED = 4  # differences in a message
+LAYER = re.compile(r"\b\d+\.")  # in a path
 
 
 def published_form(
@@ -129,14 +131,23 @@ def _unpublished(differences: Mapping[str, Differences]) -> ConfigError:
     rule = "is the composition of no published family that is known here"
     if not differences:
         return config_error("config", rule)
-    nearest = min(differences, key=lambda name: len(differences[name]))
-    found = differences[nearest]
+    kinds = {name: _one_of_each(found) for name, found in differences.items()}
+    nearest = min(kinds, key=lambda name: len(kinds[name]))
+    found = kinds[nearest]
     listed = "; ".join(
         f"{path} is {format_value(here)} here and {format_value(there)} there"
         for path, here, there in found[:MAX_LISTED]
     )
     more = f"; and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
     return config_error("config", f"{rule}. The nearest is {nearest}: {listed}{more}")
+
+
+def _one_of_each(found: Differences) -> Differences:
+    """The differences without those that another layer has too."""
+    first: dict[str, tuple[str, Any, Any]] = {}
+    for path, here, there in found:
+        first.setdefault(f"{LAYER.sub('', path)} {here} {there}", (path, here, there))
+    return [*first.values()]
 
 
 def written_keys(family: Family, model_type: str, values: Mapping[str, Any]) -> dict[str, Any]:
