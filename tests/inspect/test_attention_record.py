@@ -16,7 +16,7 @@ from xformer_kit.laws.variants import variants
 from xformer_kit.registry import ConfigError
 from xformer_kit.tensors.tokens import expand_heads
 
-WITHOUT_WEIGHTS = {"fourier", "linear", "retention", "gated_delta", "performer"}
+WITHOUT_WEIGHTS = {"fourier", "linear", "retention", "gated_delta", "performer", "short_conv"}
 ATTENTION_VARIANTS = [
     (name, options)
     for name in ATTENTIONS

@@ -19,7 +19,7 @@ from xformer_kit.tensors.tokens import Tokens, scaled_to_unit
 
 LARGER = 2.0**7  # factor of queries and of keys; that of products is removed from the scale
 # Features exp(w q - |q|^2 / 2) have no scale, and no bound after a rotation.
-FACTORS, POSITION = {"performer": 8.0}, {"performer": "none"}
+FACTORS, POSITION = {"performer": 8.0}, {"performer": "none", "short_conv": "none"}
 OPTIONS = {"laser": {"cap": 8.0}}  # its bound in fp16
 
 
