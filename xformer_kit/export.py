@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from xformer_kit.data.tokenizer.exported import write_tokenizer
 from xformer_kit.data.tokenizer.library import LibraryTokenizer
 from xformer_kit.eject import eject, merged
 from xformer_kit.eject.check import check, formatted
@@ -19,7 +20,7 @@ from xformer_kit.hub.transfer import table_of, written
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.plan import model_plan
-from xformer_kit.pretrained import TOKENIZER, composition_of, write_json
+from xformer_kit.pretrained import composition_of, write_json
 from xformer_kit.registry import ConfigError, config_error, format_value
 
 Differences = list[tuple[str, Any, Any]]  # path, value here, value in a family
@@ -116,14 +117,10 @@ def _write_around(place: Path, model: Model, keys: dict[str, Any]) -> None:
     write_json(place / CONFIG, keys)
     generation: dict[str, Any] = {"do_sample": False}
     generation |= {"use_cache": False} if "auto_map" in keys else {}
-    write_json(place / "generation_config.json", generation)
     tokenizer: Any = getattr(model, "tokenizer", None)
     if isinstance(tokenizer, LibraryTokenizer):
-        tokenizer.save(place / TOKENIZER)
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
-        if (longest := keys.get("max_position_embeddings")) is not None:
-            settings["model_max_length"] = longest
-        write_json(place / "tokenizer_config.json", settings)
+        generation |= write_tokenizer(place, tokenizer, keys, model.two_stacks)
+    write_json(place / "generation_config.json", generation)
 
 
 def _unpublished(differences: Mapping[str, Differences]) -> ConfigError:

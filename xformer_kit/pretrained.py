@@ -3,7 +3,9 @@
 import functools
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ from xformer_kit.hub.download import published_directory
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.files import CONFIG
 from xformer_kit.hub.identify import identify
+from xformer_kit.hub.keys import Choice, Key
 from xformer_kit.hub.load import load_model
 from xformer_kit.hub.transfer import config_of
 from xformer_kit.model.model import Model
@@ -27,6 +30,8 @@ from xformer_kit.text.command_lines import override_text
 from xformer_kit.text.user_path import user_path
 
 TOKENIZER, SENTENCEPIECE = "tokenizer.json", "tokenizer.model"
+# Files of a published model that a run keeps, and an export of it writes again.
+KEPT = ("generation_config.json", "tokenizer_config.json", "chat_template.jinja")
 SEQ_LEN = SETTINGS.options("data")["seq_len"].default
 
 
@@ -54,7 +59,16 @@ def composition_of(config_json: dict[str, Any], more: Iterable[str] = ()) -> Com
     try:
         config = compose([*words, *more], data=False)
     except ConfigError as error:
-        raise ConfigError(fault.under(CONFIG) for fault in error.faults) from None
+        keys = {
+            entry.ours: entry.theirs for entry in family.keys if isinstance(entry, Key | Choice)
+        }
+        named = (
+            replace(fault, path=f"{keys[fault.path]} ({fault.path})")
+            if fault.path in keys
+            else fault
+            for fault in error.faults
+        )
+        raise ConfigError(fault.under(CONFIG) for fault in named) from None
     return Composition(family, words, config, vocab_size, source_size)
 
 
@@ -111,8 +125,16 @@ def write_run(source: Path, run: Path) -> Composition:
     (run / "checkpoints").mkdir(parents=True, exist_ok=True)
     if tokenizer is not None:
         tokenizer.save(run / TOKENIZER)
+    copy_kept(source, run)
     cache.write(run / RUN_CONFIG, config_yaml(composition.config))
     return composition
+
+
+def copy_kept(source: Path, target: Path) -> None:
+    """Copies the files of KEPT that a directory has."""
+    for name in KEPT:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
 
 
 def tokenizer_words(source: Path) -> list[str]:

@@ -26,7 +26,8 @@ def run(args: Any) -> int:
     from xformer_kit.text.user_path import user_path
 
     if other := [word for word in args.inputs if not word.startswith("preset=")]:
-        raise config_error("parity", "takes preset=NAME only", " ".join(other))
+        fix = f"Try preset={other[0]}." if other[0].isidentifier() else ""
+        raise config_error("parity", "takes preset=NAME only", " ".join(other), fix)
     cases = chosen(word.removeprefix("preset=") for word in args.inputs)
     output = None if args.output is None else user_path(args.output)
     if output is not None and not output.parent.is_dir():

@@ -11,7 +11,13 @@ from xformer_kit.hub.family import model_types, of_type
 PRESETS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf/preset").glob("*.yaml"))
 SIZES = {"default": [], "small": ["model.dim=96", "model.layers=6", "attn.heads=4"]}
 # Whisper's encoder reads a spectrogram there.
-NOT_IN_TRANSFORMERS = {"transformer", "transformer_two_norms", "nanogpt", "whisper"}
+NOT_IN_TRANSFORMERS = {
+    "transformer",
+    "transformer_two_norms",
+    "nanogpt",
+    "nanochat_d12",
+    "whisper",
+}
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -15,8 +15,8 @@ FILES = ("*.json", "*.safetensors", "tokenizer.model")
 
 
 def is_hub_name(word: str) -> bool:
-    """Whether a word is like a name on the hub, organisation/model."""
-    return NAME.fullmatch(word) is not None
+    """Whether a word is like a name on the hub, organisation/model, and not in a directory here."""
+    return NAME.fullmatch(word) is not None and not Path(word).parent.is_dir()
 
 
 def published_directory(name: str | Path) -> Path | None:

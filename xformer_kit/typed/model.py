@@ -345,6 +345,7 @@ class ExtraOptions(TypedDict, total=False):  # a component of extra
     capacity: float
     every: int
     loss: float
+    channels: int
 
 
 class Extra(TypedDict, total=False):  # components by name
@@ -357,9 +358,13 @@ class Extra(TypedDict, total=False):  # components by name
     unet: ExtraOptions
     unit_weights: ExtraOptions
     value_residual: ExtraOptions
+    backout: ExtraOptions
     canon: ExtraOptions
     memory_tokens: ExtraOptions
     mixture_of_depths: ExtraOptions
+    residual_factors: ExtraOptions
+    smear: ExtraOptions
+    value_embeddings: ExtraOptions
 
 
 class Variant(TypedDict, total=False):  # differences from the stack

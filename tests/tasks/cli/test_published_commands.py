@@ -12,6 +12,7 @@ from tasks.run.resume import resume_run
 from xformer_kit import ConfigError, build, compose, load
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.export import save_published
+from xformer_kit.objective.seq2seq import END, START
 
 WORDS = ["preset=llama3", "model.dim=24", "model.layers=2", "attn.heads=4", "model.max_len=64"]
 WORDS += ["data.seq_len=64", "ffn.width=40", "model.vocab_size=300"]
@@ -68,6 +69,48 @@ def test_an_imported_model_generates_and_is_exported_as_it_was(published, tmp_pa
     assert resume_run(run) == 2
     answer = capsys.readouterr().err
     assert "no step of a training to resume. Start a new run from it: " in answer
+
+
+@pytest.mark.extended
+def test_what_a_model_says_of_its_generation_is_exported_again(folder, tmp_path):
+    """Also from a run that continues it."""
+    kept = {"generation_config.json": '{"eos_token_id": 7}', "chat_template.jinja": "{{ x }}"}
+    for name, text in kept.items():
+        (folder / name).write_text(text)
+    assert main(["import", str(folder), "--output", str(tmp_path / "run")]) == 0
+    line = [f"init_from={folder}", "data=text", f"data.path={__file__}", "trainer.max_steps=1"]
+    more = tmp_path / "more"
+    line += ["data.batch_size=2", "trainer.accelerator=cpu", f"hydra.run.dir={more}"]
+    assert main(["train", *line]) == 0
+    for run, to in ((tmp_path / "run", "a"), (more, "b")):
+        assert main(["export", str(run), "--to", str(tmp_path / to)]) == 0
+        assert {name: (tmp_path / to / name).read_text() for name in kept} == kept
+
+
+@pytest.mark.extended
+def test_an_exported_answer_begins_and_ends_as_here(tmp_path):
+    """With T5, whose sources end with a special token of the task."""
+    transformers = pytest.importorskip("transformers")
+    words = ["preset=t5", "task=seq2seq", "model.dim=16", "model.layers=1", "attn.heads=2"]
+    config = compose([*words, "attn.head_dim=8", "ffn.width=24"], data=False)
+    tokenizer = TOKENIZERS.create({"name": "bpe", "vocab_size": 300})
+    tokenizer.fit(["the quick brown fox jumps over the lazy dog " * 9])
+    tokenizer.specials = START, END
+    model = build(config, vocab_size=tokenizer.size, source_vocab_size=tokenizer.size).eval()
+    model.tokenizer = tokenizer
+    save_published(tmp_path / "t5", model, config)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "t5")
+    read = transformers.AutoTokenizer.from_pretrained(tmp_path / "t5")
+    start, end = map(tokenizer.special, (START, END))
+    source = [*tokenizer.encode("the lazy").tolist(), end]
+    assert read("the lazy")["input_ids"] == source
+    out = theirs.generate(torch.tensor([source]), max_new_tokens=20)[0].tolist()
+    assert out[0] == start and theirs.generation_config.eos_token_id == end
+    ours = [start]
+    while len(ours) < 21 and ours[-1] != end:
+        logits = model(torch.tensor([ours]), source=torch.tensor([source]))
+        ours.append(int(logits[0, -1].argmax()))
+    assert out == ours
 
 
 def test_weights_keep_their_precision(folder):
@@ -134,7 +177,14 @@ FAULTS = {
         lambda f: change(f, model_type="lama"),
         "model_type: is of no family that is known here; got lama. Similar: llama.",
     ),
-    "no key": (lambda f: change(f, hidden_size=None), "model.dim: "),
+    "no key": (
+        lambda f: change(f, hidden_size=None),
+        "config.json: hidden_size (model.dim): must be ",
+    ),
+    "range": (
+        lambda f: change(f, rms_norm_eps=-1),
+        "config.json: rms_norm_eps (norm.eps): must be at least 0; got -1.",
+    ),
     "missing": (
         lambda f: lose(f, UP, {"extra": torch.ones(1)}),
         f"lacks {UP}; has extra, which the composition does not have.",

@@ -1,14 +1,20 @@
-"""Values with an embedding of the token (nanochat, https://github.com/karpathy/nanochat)."""
+"""Values with an embedding of the token."""
 
 import torch
 from torch import nn
 
 from xformer_kit.extra import EXTRAS, Extra, first_layers
-from xformer_kit.registry import at_least
+from xformer_kit.registry import at_least, at_most
+from xformer_kit.tensors import embedding, hidden
 
 
-class OfLayer(Extra):
+class ValueEmbeddingsOfLayer(Extra):
     """The embeddings and the gate of one layer."""
+
+    parameter_info = {
+        "table": embedding("vocab", "kv_heads*v_head_dim"),
+        "gate": hidden("kv_heads", "channels"),
+    }
 
     def __init__(self, vocab_size: int, heads: int, head_dim: int, channels: int):
         super().__init__()
@@ -24,10 +30,12 @@ class OfLayer(Extra):
 @EXTRAS.register("value_embeddings")
 class ValueEmbeddings(Extra):
     """v + 3 sigmoid(W x[:channels]) E[token] in every `every`-th layer, the last included, with a
-    gate for each key head, for values v (b, h, t, d) made from x (b, t, dim).
+    gate for each key head, for values v (b, h, t, d) made from x (b, t, dim) (nanochat: Karpathy,
+    2026, https://github.com/karpathy/nanochat).
     """
 
-    layer_class = OfLayer
+    layer_class = ValueEmbeddingsOfLayer
+    variants = [{"every": 1, "channels": 5}]
 
     def __init__(
         self,
@@ -43,12 +51,15 @@ class ValueEmbeddings(Extra):
         last = len(block_index) - 1
         depths = [depth for depth in first_layers(block_index) if (last - depth) % every == 0]
         given = vocab_size, kv_heads, v_head_dim, channels
-        self.layers = nn.ModuleDict({str(depth): OfLayer(*given) for depth in depths})
+        self.layers = nn.ModuleDict(
+            {str(depth): ValueEmbeddingsOfLayer(*given) for depth in depths}
+        )
 
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "layer", every=1)
         yield from at_least(options, "channel", channels=1)
+        yield from at_most(options, "channels", channels=context.dim or options.channels)
 
     def layer_module(self, depth, sublayers):
         return dict(self.layers.items()).get(str(depth))

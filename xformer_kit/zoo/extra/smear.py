@@ -1,19 +1,21 @@
-"""An extra with a cache: python train.py components=[docs/examples/smear.py] extra.smear={}"""
+"""The embedding of the token before, added to that of each token."""
 
 import torch
 from torch import nn
 
 from xformer_kit.extra import EXTRAS, Extra, previous, previous_places
 from xformer_kit.registry import at_least, at_most
-from xformer_kit.tensors import KeyValueCache
+from xformer_kit.tensors import KeyValueCache, hidden, vector
 
 
 @EXTRAS.register("smear")
 class Smear(Extra):
     """x_t + factor * sigmoid(w^T x_t[:channels]) * x_{t-1}, for the embeddings x (b, t, dim) and
-    the token before t in its document; factor starts at 0 (nanochat,
+    the token before t in its document; factor is learned and starts at 0 (nanochat: Karpathy, 2026,
     https://github.com/karpathy/nanochat).
     """
+
+    parameter_info = {"gate": hidden("1", "channels"), "factor": vector("1")}
 
     def __init__(self, dim: int, *, channels: int = 24):  # first channels, which the gate reads
         super().__init__()

@@ -1,6 +1,4 @@
-"""nanochat's four features as extras of a user: together they are its equations, written out."""
-
-from pathlib import Path
+"""The preset of nanochat with its four extras is its equations, written out."""
 
 import pytest
 import torch
@@ -8,52 +6,27 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from tests.messages import messages
-from tests.user_components import forget_user_components
 from xformer_kit import build, compose
-from xformer_kit.config import GROUPS, import_components
-from xformer_kit.extra import EXTRAS
 from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.tiny_composition import build_tiny_model
 
 NAMES = ("smear", "residual_factors", "value_embeddings", "backout")
-FOLDER = Path(__file__).parent
-FILES = [str(FOLDER / f"{name}.py") for name in NAMES[1:]]
-FILES.append(str(FOLDER.parents[1] / "docs" / "examples" / "smear.py"))
 DIM, LAYERS, HEADS, KEY_HEADS, VOCAB, LENGTH, WINDOW = 48, 5, 4, 2, 61, 40, 7
 HEAD_DIM = DIM // HEADS
 WORDS = [
-    "model=decoder",
+    "preset=nanochat_d12",
     f"model.dim={DIM}",
     f"model.layers={LAYERS}",
+    f"model.decoder.variants.short.mask.window={WINDOW}",
     f"attn.heads={HEADS}",
     f"attn.kv_heads={KEY_HEADS}",
     f"attn.scale={1.44 * HEAD_DIM**-0.5}",
-    "attn.qk_norm={name: head, after: true}",
-    "position.theta=100000",
-    "norm.weight=false",
-    f"norm.eps={torch.finfo(torch.float32).eps}",
-    "ffn={name: mlp, activation: relu2}",
-    f"ffn.width={4 * DIM}",
-    "model.embed_norm=true",
-    "model.tie_embeddings=false",
-    "model.logit_softcap=15.0",
     f"data.seq_len={LENGTH}",
-    "model.decoder.pattern=[near]",
-    "model.decoder.last=[base]",
-    f"model.decoder.variants.near.mask={{name: sliding_window, window: {WINDOW}}}",
-    *(f"extra.{name}={{}}" for name in NAMES),
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def registered():
-    import_components(FILES, GROUPS.values())
-    yield
-    forget_user_components([EXTRAS])
-
-
 @pytest.fixture(scope="module")
-def model(registered):
+def model():
     built = build(compose(WORDS), vocab_size=VOCAB).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -98,7 +71,7 @@ def attention(p, i, h, ids):
     k, v = (x.repeat_interleave(HEADS // KEY_HEADS, 1) for x in (k, v))
     scores = 1.44 * HEAD_DIM**-0.5 * q @ k.mT
     distance = torch.arange(ids.shape[1])[:, None] - torch.arange(ids.shape[1])
-    seen = (distance >= 0) & (distance < (LENGTH if i == LAYERS - 1 else WINDOW))
+    seen = (distance >= 0) & (distance < (LENGTH if i in (3, LAYERS - 1) else WINDOW))
     out = scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v
     return out.transpose(1, 2).flatten(2) @ p[f"decoder.{i}.attn.o.weight"].T
 

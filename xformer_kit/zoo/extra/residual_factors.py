@@ -1,16 +1,20 @@
-"""The first stream enters every layer (nanochat, https://github.com/karpathy/nanochat)."""
+"""The first stream, added before every layer with a learned factor."""
 
 import torch
 from torch import nn
 
 from xformer_kit.extra import EXTRAS, Extra, from_memory, to_memory
+from xformer_kit.tensors import vector
 
 
-@EXTRAS.register("residual_factors")
+@EXTRAS.register("residual_factors", also_called=("resid_lambdas", "x0_lambdas"))
 class ResidualFactors(Extra):
-    """Before layer i each residual stream x becomes a_i x + b_i x_0, with x_0 the same stream
-    before the first layer; a_i starts at 1 and b_i at 0.
+    """a_i x + b_i x_0 before layer i, for each residual stream x and the same stream x_0 before the
+    first layer; a_i and b_i are learned and start at 1 and 0 (nanochat: Karpathy, 2026,
+    https://github.com/karpathy/nanochat).
     """
+
+    parameter_info = {"own": vector("layers"), "first": vector("layers")}
 
     def __init__(self, layers: int):
         super().__init__()
