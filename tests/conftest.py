@@ -29,7 +29,8 @@ from tests.forked_train import PRELOADED  # noqa: E402
 multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
 
 
-# Cases of one test that are in `make test`; the others are marked as extended.
+# Cases of one test that are in `make test`, unless the mark `cases` gives their number; the others
+# are marked as extended.
 CASES = 5
 # Folders whose cases take so little time that all of them are in `make test`.
 QUICK = {"data", "ffn", "mask", "model", "norm", "objective", "optim", "placement", "position"}
@@ -50,7 +51,8 @@ def pytest_collection_modifyitems(items):
             cases[item.nodeid.partition("[")[0]].append(item)
     for of_test in cases.values():
         of_test.sort(key=lambda item: zlib.crc32(item.name.encode()))
-        for item in of_test[CASES:]:
+        fewer = of_test[0].get_closest_marker("cases")
+        for item in of_test[fewer.args[0] if fewer else CASES :]:
             item.add_marker(pytest.mark.extended)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 

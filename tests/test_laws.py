@@ -51,6 +51,7 @@ def test_every_pair_of_components_keeps_every_law(row):
     assert broken_laws(row, LAWS.keys() - SLOW - few) == []
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("row", sorted(each_choice()), ids=row_label)
 def test_every_component_keeps_the_slow_laws(row):
     assert broken_laws(row, SLOW) == []
@@ -95,6 +96,7 @@ def test_the_stored_rows_are_of_the_registered_components():
     )
 
 
+@pytest.mark.extended
 def test_every_law_applies_to_some_composition():
     unused = set(LAWS)
     for row in all_pairs():

@@ -44,6 +44,7 @@ SILENT = {
 }
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_every_law_is_kept_or_named(name):
     config = tiny_config(**COMPONENTS[name])

@@ -199,6 +199,7 @@ def test_a_split_without_pairs_is_an_error(tmp_path):
     )
 
 
+@pytest.mark.extended
 @given(
     targets=st.lists(st.text("ab é ", min_size=1).filter(str.strip), min_size=1, max_size=9),
     seq_len=st.integers(2, 5),

@@ -127,6 +127,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.extended
 def test_what_is_refused():
     refusals = {refusal(config) for row in ROWS for config in configs(*row.values)}
     assert refusals - {None} == REFUSED

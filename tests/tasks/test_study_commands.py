@@ -88,6 +88,7 @@ def test_status_of_unfinished_runs(capsys, home, pool):
     assert data(capsys, "status", "norm_placement")["counts"]["open"] == 1
 
 
+@pytest.mark.extended
 def test_runs_are_listed_by_time_with_their_place_in_a_study(capsys, home, pool):
     *_, stopped, _ = pool.values()
     for time, run in enumerate(reversed(pool.values()), 1):

@@ -123,6 +123,7 @@ def test_activation_norms_are_of_real_tokens_after_each_layer(tmp_path, config):
     )
 
 
+@pytest.mark.extended
 def test_pictures_are_saved_in_the_runs_directory(runs):
     names = [f"{name}_{step:06d}.png" for name in ("attention", "bias") for step in (0, 8, 10)] + [
         "mask_000000.png"

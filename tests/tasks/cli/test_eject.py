@@ -52,6 +52,7 @@ def test_a_fresh_mixture_is_trained(tmp_path):
     assert [name for name, p in model.named_parameters() if not p.grad.any()] == []
 
 
+@pytest.mark.extended
 def test_the_file_needs_torch_alone_and_passes_the_linter(tmp_path):
     path = tmp_path / "gemma.py"
     words = ["preset=gemma3", "model.dim=24", "model.layers=6", "attn.heads=4", "kernel=flex"]
@@ -86,6 +87,7 @@ def test_what_cannot_be_written_is_refused(words, sentence, tmp_path, monkeypatc
     assert not (tmp_path / "model.py").exists()
 
 
+@pytest.mark.extended
 def test_a_composition_of_no_family_is_exported_with_its_code(finished, tmp_path, capsys):
     transformers = pytest.importorskip("transformers")
     folder = tmp_path / "exported"

@@ -53,6 +53,7 @@ def counts(home: Path, *words: str) -> dict[str, int]:
     return json.loads((home / "counts.json").read_text())
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "words",
     [["hydra.run.dir=here", "position=alibi"], pytest.param([], marks=pytest.mark.extended)],

@@ -34,6 +34,7 @@ def plan(*words):
     return resolve(node, with_sources(line.compose), line.argv)
 
 
+@pytest.mark.extended
 def test_every_variant_has_the_composition_of_the_source_but_for_its_change(source):
     found = {
         one.name.removeprefix("surgery="): one.config for one in plan("init_from=base").variants
@@ -55,6 +56,7 @@ def test_every_variant_has_the_composition_of_the_source_but_for_its_change(sour
     }
 
 
+@pytest.mark.extended
 def test_a_published_model_is_a_source_too(source, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     words = ["preset=llama3", "model.dim=24", "model.layers=1", "attn.heads=4", "attn.kv_heads=2"]
@@ -70,6 +72,7 @@ def test_a_published_model_is_a_source_too(source, tmp_path, monkeypatch):
     assert {one.config["position"].get("theta") for one in found} == {5e5, None}
 
 
+@pytest.mark.extended
 def test_other_weights_of_the_source_are_other_runs(source):
     keys = [run.key for run in plan("init_from=base").runs]
     assert [run.key for run in plan("init_from=base").runs] == keys
@@ -80,6 +83,7 @@ def test_other_weights_of_the_source_are_other_runs(source):
     assert {run.key for run in plan("init_from=base").runs}.isdisjoint(keys)
 
 
+@pytest.mark.extended
 def test_a_source_of_a_file_is_that_of_the_line(source, tmp_path):
     """As `init_from: RUN`, or with options; the line may name another, or none."""
     words = ["init_from=base", "placement=post", "data=copy"]
@@ -107,6 +111,7 @@ def test_another_model_than_that_of_the_source_has_its_own_stacks_and_mask(sourc
     assert model["encoder"] == {"mask": "full"} and model["decoder"] == {}
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
