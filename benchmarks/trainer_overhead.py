@@ -23,7 +23,7 @@ from benchmarks.measure import machine, save
 from xformer_kit import build, compose
 from xformer_kit.data import collate, prepare
 from xformer_kit.objective import OBJECTIVES
-from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.optim import create_optimizer
 from xformer_kit.optim.schedules import SCHEDULES
 
 WARM = 20  # steps that are not timed
@@ -56,7 +56,7 @@ def bare(steps: int) -> float:
     model = build(config, prepared.tokenizer.vocab_size)
     objective = OBJECTIVES.create(config["task"])
     data = TrainingData(config, prepared, objective)
-    optimizer = OPTIMIZERS.create(config["optim"], model=model)
+    optimizer = create_optimizer(config["optim"], model)
     schedule = SCHEDULES.create(config["schedule"], max_steps=steps)
     base = [group["lr"] for group in optimizer.param_groups]
     loader = DataLoader(

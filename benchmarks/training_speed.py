@@ -35,9 +35,9 @@ def added(out: list[int], a: list[int], b: list[int], **other: object) -> int:
 
 def optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer:
     if name in OURS:
-        from xformer_kit.optim import OPTIMIZERS
+        from xformer_kit.optim import create_optimizer
 
-        return OPTIMIZERS.create(OPTIMIZERS.defaults("adamw"), model=model)
+        return create_optimizer({"name": "adamw"}, model)
     return torch.optim.AdamW(
         model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True
     )

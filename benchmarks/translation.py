@@ -40,7 +40,7 @@ from xformer_kit.config import read_config
 from xformer_kit.data import collate, prepare
 from xformer_kit.data.preparation.training_data import TrainingData, set_tokenizers
 from xformer_kit.objective import objective_of
-from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.optim import create_optimizer
 from xformer_kit.optim.schedules import SCHEDULES
 from xformer_kit.tensors.tokens import Tokens
 
@@ -128,7 +128,7 @@ class Training:
         self.model = model.train()
         self.loss = loss
         self.clip = config["trainer"]["gradient_clip_val"]
-        self.optimizer = OPTIMIZERS.create(config["optim"], model=model)
+        self.optimizer = create_optimizer(config["optim"], model)
         self.schedule = SCHEDULES.create(config["schedule"], max_steps=total)
         self.peaks = [group["lr"] for group in self.optimizer.param_groups]
         self.done = 0  # steps

@@ -59,7 +59,9 @@ KINDS: Mapping[str, Contract] = {
     "tokenizer": Contract("xformer_kit.data.tokenizer", "Tokenizer"),
     "init": Contract("xformer_kit.model.init_distributions", "Init", ("Matrix",)),
     "optim": Contract(
-        "xformer_kit.optim", also=("parameter_groups",), about="xformer_kit.optim.optimizers"
+        "xformer_kit.optim",
+        also=("parameter_groups", "create_optimizer", "skipped"),
+        about="xformer_kit.optim.grouping",
     ),
     "schedule": Contract("xformer_kit.optim", "Schedule"),
     "logger": Contract(

@@ -9,6 +9,7 @@ from tasks import State
 from tasks.callbacks.averages import Averages
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.monitored import Ranking, monitored_value
+from tasks.callbacks.optimizer_averages import OptimizerAverages
 from tasks.callbacks.recorder import Recorder
 from tasks.callbacks.user_callbacks import state_fault
 from tasks.checkpoints import checkpoints
@@ -29,7 +30,7 @@ class CheckpointSaver:
     constants: State  # fields of the checkpoint that do not change during the run
     recorder: Recorder
     user_callbacks: dict[str, Any]
-    averages: Averages | None
+    averages: Averages | OptimizerAverages | None
     ranking: Ranking
     saved_step: int  # step of the checkpoint that was saved last; -1 if none
 

@@ -10,6 +10,7 @@ from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.checkpoint_saver import CheckpointSaver
 from tasks.callbacks.monitored import MonitoredMetrics, Ranking
 from tasks.callbacks.norms import NormsLog
+from tasks.callbacks.optimizer_averages import OptimizerAverages
 from tasks.callbacks.pictures import AttentionPictures
 from tasks.callbacks.profile import Profile
 from tasks.callbacks.progress import ProgressObserver
@@ -29,12 +30,17 @@ from xformer_kit.config.options.callbacks import (
 from xformer_kit.config.options.settings import SETTINGS
 from xformer_kit.config.options.trainer_schema import seconds
 from xformer_kit.metrics import VAL, mode_of
+from xformer_kit.optim import averages_weights
 
 BUILT_IN: dict[type, Any] = {Norms: NormsLog, Pictures: AttentionPictures}
 
 
-def create_averages(config: Config, cadence: Cadence, folder: Path, saved: Any) -> Averages | None:
+def create_averages(
+    config: Config, cadence: Cadence, folder: Path, saved: Any
+) -> Averages | OptimizerAverages | None:
     """Returns the observer that averages weights; None if the config has no average."""
+    if averages_weights(config["optim"]):
+        return OptimizerAverages(cadence)
     decay, count = config["ema"]["decay"], config["checkpoints"]["average"]
     if decay is None and count <= 1:
         return None
@@ -42,7 +48,7 @@ def create_averages(config: Config, cadence: Cadence, folder: Path, saved: Any) 
 
 
 def create_checkpoint_saver(
-    run: Any, own_callbacks: dict[str, Any], averages: Averages | None
+    run: Any, own_callbacks: dict[str, Any], averages: Averages | OptimizerAverages | None
 ) -> CheckpointSaver:
     """Returns the observer that saves checkpoints of a TrainingProcess with a recorder. If it
     resumes from last.ckpt, the files next to it are completed: the process may have been killed
@@ -71,7 +77,9 @@ def create_checkpoint_saver(
     return saver
 
 
-def create_observers(run: Any, saver: CheckpointSaver, averages: Averages | None) -> list[Any]:
+def create_observers(
+    run: Any, saver: CheckpointSaver, averages: Averages | OptimizerAverages | None
+) -> list[Any]:
     """Returns the observers of a TrainingProcess with a recorder and, on rank 0, a bar."""
     trainer, cadence, bar = run.config["trainer"], run.cadence, run.bar
     save = lambda: saver.save_unless_saved(run.trainer, run.task)

@@ -29,7 +29,7 @@ from xformer_kit.checkpoint import Checkpoint
 from xformer_kit.data.batch import Batch, map_tensors, num_rows
 from xformer_kit.metrics import TRAIN_LOSS
 from xformer_kit.objective import summed_loss
-from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.optim import create_optimizer, rates, set_rate
 from xformer_kit.optim.freezing import Freezing
 from xformer_kit.optim.schedules import SCHEDULES
 
@@ -114,11 +114,10 @@ class Task(pl.LightningModule):
         # A fused step would unscale the gradients of fp16, which Lightning does before clipping.
         scaled = self.config["trainer"].get("precision") == "16-mixed"
         self.freezing.prepare()
-        optimizer = OPTIMIZERS.create(
-            self.config["optim"], model=self.model, fused=False if scaled else None
-        )
+        fused = False if scaled else None
+        optimizer = create_optimizer(self.config["optim"], self.model, fused)
         for group in optimizer.param_groups:
-            group.setdefault("initial_lr", group["lr"])
+            group.setdefault("initial_lr", float(group["lr"]))
         self.freezing.set_step(self.step)
         return optimizer
 
@@ -304,7 +303,7 @@ class Task(pl.LightningModule):
             self._trainable = [p for p in self.model.parameters() if p.requires_grad]
         lr_factor = self.schedule(self.step)
         for group in self._optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * lr_factor
+            set_rate(group, group["initial_lr"] * lr_factor)
 
     def _micro_batch_loss(self, batch: Batch, micro: int) -> Tensor:
         """Returns a micro-batch's loss as a sum over its tokens, and adds it to the step's sums."""
@@ -388,7 +387,7 @@ class Task(pl.LightningModule):
         self.metric_sums.zero_()
         row = {
             TRAIN_LOSS: nats / tokens if tokens else math.nan,
-            "lr": self._optimizer.param_groups[0]["lr"],
+            **rates(self._optimizer),
             "grad_norm": float(self.step_state.grad_norm),
         }
         if auxiliary:

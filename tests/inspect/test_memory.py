@@ -9,7 +9,7 @@ from xformer_kit.inspect.memory import cache_memory, micro_batch, training_memor
 from xformer_kit.model import loss
 from xformer_kit.norm.norms import RMSNorm
 from xformer_kit.objective import objective_of
-from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.optim import create_optimizer
 
 pytestmark = pytest.mark.extended
 
@@ -56,7 +56,7 @@ def measured(config, vocab_size):
     rows, micro_batches = micro_batch(config)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         model = build(config, vocab_size)
-        optimizer = OPTIMIZERS.create(config["optim"], model=model)
+        optimizer = create_optimizer(config["optim"], model)
         objective = objective_of(config)
         for _ in range(2):
             for _ in range(micro_batches):

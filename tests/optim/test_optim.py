@@ -6,9 +6,11 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.messages import messages
-from xformer_kit.optim import OPTIMIZERS, parameter_groups
+from xformer_kit.optim import OPTIMIZERS, create_optimizer, parameter_groups
 from xformer_kit.registry import Context
 from xformer_kit.tensors import vector
+
+ADAMW = {"name": "adamw"}
 
 
 class Table(nn.Module):
@@ -88,7 +90,7 @@ def test_adamw_is_the_published_algorithm(fused):
         name: torch.randn(4, *p.shape, dtype=p.dtype) for name, p in model.named_parameters()
     }
     node = {"name": "adamw", "lr": 0.1, "weight_decay": 0.2, "betas": [0.8, 0.95], "eps": 1e-6}
-    optimizer = OPTIMIZERS.create(node, model=model, fused=fused)
+    optimizer = create_optimizer(node, model, fused=fused)
     for i in range(4):
         for name, p in model.named_parameters():
             p.grad = gradients[name][i].clone()
@@ -100,11 +102,9 @@ def test_adamw_is_the_published_algorithm(fused):
 
 def test_the_fused_step_is_taken_where_it_can_be_and_left_where_the_caller_says():
     model = nn.Linear(3, 2)
-    assert OPTIMIZERS.create("adamw", model=model).defaults["fused"] is True
-    assert OPTIMIZERS.create("adamw", model=model, fused=False).defaults["fused"] is False
-    assert (
-        OPTIMIZERS.create("adamw", model=nn.Linear(3, 2, device="meta")).defaults["fused"] is False
-    )
+    assert create_optimizer(ADAMW, model).defaults["fused"] is True
+    assert create_optimizer(ADAMW, model, fused=False).defaults["fused"] is False
+    assert create_optimizer(ADAMW, nn.Linear(3, 2, device="meta")).defaults["fused"] is False
 
 
 def test_the_state_survives_a_checkpoint_bit_for_bit(tmp_path):
@@ -116,11 +116,11 @@ def test_the_state_survives_a_checkpoint_bit_for_bit(tmp_path):
 
     torch.manual_seed(0)
     model = nn.Linear(5, 3)
-    optimizer = OPTIMIZERS.create("adamw", model=model)
+    optimizer = create_optimizer(ADAMW, model)
     stepped(model, optimizer, 1)
     torch.save((model.state_dict(), optimizer.state_dict()), tmp_path / "last.ckpt")
     other = nn.Linear(5, 3)
-    resumed = OPTIMIZERS.create("adamw", model=other)
+    resumed = create_optimizer(ADAMW, other)
     weights, state = torch.load(tmp_path / "last.ckpt", weights_only=True)
     other.load_state_dict(weights)
     resumed.load_state_dict(state)
@@ -151,12 +151,13 @@ def test_the_state_survives_a_checkpoint_bit_for_bit(tmp_path):
             {"momentum": 0.9},
             (
                 "optim.momentum: optim 'adamw' has no option 'momentum'. It has: lr, weight_decay,"
-                " betas, eps. Leave it out."
+                " betas, eps, groups, layer_decay. Try optim=sgd or optim=muon."
             ),
         ),
         (
             {"name": "adamz"},
-            "optim: no optim is called 'adamz'. Did you mean 'adamw'? Known: adamw.",
+            "optim: no optim is called 'adamz'. Did you mean 'adam'? Known: adafactor, adam, adamw,"
+            " adamw_8bit, lion, muon, schedule_free, sgd, soap.",
         ),
     ],
 )
@@ -177,6 +178,8 @@ def test_the_defaults_are_sound():
         "weight_decay": 0.1,
         "betas": [0.9, 0.99],
         "eps": 1e-8,
+        "groups": None,
+        "layer_decay": 1.0,
     }
     assert not messages(OPTIMIZERS.faults(node, "optim", Context()))
     assert all(option.meaning for option in OPTIMIZERS.options("adamw").values())

@@ -23,7 +23,7 @@ from xformer_kit.data.buckets import step_rows
 from xformer_kit.model.build import build_model
 from xformer_kit.model.loss import first_chunks
 from xformer_kit.objective import objective_of
-from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.optim import create_optimizer
 from xformer_kit.registry import Node
 
 DTYPES = {"64": torch.float64, "bf16": torch.bfloat16, "16": torch.float16}
@@ -139,7 +139,7 @@ def training_memory(config: Node, vocab_size: int) -> TrainingMemory:
         objective = objective_of(config)
         parameters = [p for p in model.parameters() if p.requires_grad]
         weights = tracker.held
-        optimizer = OPTIMIZERS.create(config["optim"], model=model)
+        optimizer = create_optimizer(config["optim"], model)
         for parameter in parameters:  # a first step, which creates the optimizer's state
             parameter.grad = torch.empty_like(parameter)
         optimizer.step()

@@ -22,11 +22,11 @@ from xformer_kit.laws.tiny_composition import (
     tiny_node,
     with_model_options,
 )
-from xformer_kit.model.initial_weights import parameter_places
 from xformer_kit.model.model import Model
 from xformer_kit.plan import KINDS, model_plan
 from xformer_kit.registry import REQUIRED, Node
 from xformer_kit.tensors import parameter_table
+from xformer_kit.tensors.parameter_places import parameter_places
 from xformer_kit.tensors.tokens import Tokens
 
 _sampled: ContextVar[bool] = ContextVar("sampled comparisons", default=False)

@@ -27,7 +27,7 @@ from xformer_kit.laws.tiny_composition import (
     with_model_options,
 )
 from xformer_kit.model.model import Model
-from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.optim import create_optimizer
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import Node, Registry
 from xformer_kit.tensors.report import Report
@@ -224,7 +224,7 @@ def _different_tensors(one: Model, other: Model) -> Iterator[str]:
 
 
 def _optimizer(model: Model) -> Optimizer:
-    return OPTIMIZERS["adamw"](model, lr=1e-3)
+    return create_optimizer({"name": "adamw", "lr": 1e-3}, model)
 
 
 def _train(composition: Composition, model: Model, optimizer: Optimizer, steps: range) -> None:

@@ -6,33 +6,19 @@ parameters. Numbers are drawn on the CPU in fp32, for every device and dtype of 
 
 import hashlib
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import nn
 
 from xformer_kit.model.init_distributions import Init, Matrix
 from xformer_kit.tensors import owned_parameters, parameter_table
+from xformer_kit.tensors.parameter_places import Place, parameter_places
 
 
 def generator(seed: int, name: str) -> torch.Generator:
     """The random generator for the initial value of a parameter."""
     digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
-
-
-class Place(NamedTuple):
-    """Where a parameter is.
-
-    stack: name of its stack; empty outside of stacks. layer: index of its block; None outside of
-    the stack's own blocks. calls: number of layers that use its block. gain: factor of the
-    placement on the standard deviation of matrices with `values`.
-    """
-
-    stack: str = ""
-    layer: int | None = None
-    calls: int = 1
-    gain: float = 1.0
 
 
 @torch.no_grad()
@@ -65,23 +51,3 @@ def initialise(model: Any, seed: int, init: Init) -> None:
             value = init.draw(matrix, draw)
         if value is not None:
             own.parameter.copy_(value)
-
-
-def parameter_places(model: Any) -> dict[nn.Parameter, Place]:
-    """Returns where each parameter of a stack is. A block that several layers share counts once per
-    layer, a block of an extra not at all.
-    """
-    places: dict[nn.Parameter, Place] = {}
-    for name in model.names:
-        stack = model.get_submodule(name)
-        places |= dict.fromkeys(stack.parameters(), Place(name))
-        layers = {block: layer for layer, block in enumerate(stack.blocks)}
-        for block in stack.named_blocks.values():
-            place = Place(name, layers.get(block), block.num_calls)
-            places |= dict.fromkeys(block.parameters(), place)
-            for names, placement in zip(
-                block.sublayer_groups, block.placement.values(), strict=True
-            ):
-                for parameter in (p for sub in names for p in getattr(block, sub).parameters()):
-                    places[parameter] = place._replace(gain=placement.value_gain)
-    return places

@@ -1,4 +1,21 @@
 """Optimizers and schedules of the learning rate."""
 
-from xformer_kit.optim.optimizers import OPTIMIZERS, parameter_groups
+from xformer_kit.optim import adam, muon
+from xformer_kit.optim.combined import Combined
+from xformer_kit.optim.common import (
+    beta_faults,
+    library,
+    library_faults,
+    rate_faults,
+    skipped,
+    uses_fused,
+)
+from xformer_kit.optim.create import (
+    averages_weights,
+    create_optimizer,
+    parameter_groups,
+    rates,
+    set_rate,
+)
+from xformer_kit.optim.grouping import OPTIMIZERS
 from xformer_kit.optim.schedules import SCHEDULES, Schedule

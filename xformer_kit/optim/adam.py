@@ -1,51 +1,15 @@
-"""Optimizers: each a torch.optim.Optimizer over `parameter_groups(model, weight_decay)`."""
+"""AdamW, Adam and SGD, as torch computes them."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import nn
 
-from xformer_kit.registry import Context, Fault, Options, Registry, above, at_least
-from xformer_kit.tensors import canonical, parameter_table
-
-
-class OptimizerArguments:
-    """What a run passes to the constructor of an optimizer."""
-
-    model: nn.Module  # whose parameters it trains, in groups of `parameter_groups`
-    # whether torch's fused step is used; None: if every parameter supports it
-    fused: bool | None
+from xformer_kit.optim.common import beta_faults, rate_faults, uses_fused
+from xformer_kit.optim.grouping import OPTIMIZERS
+from xformer_kit.registry import Fault, in_range
 
 
-OPTIMIZERS = Registry("optim", caller_arguments=OptimizerArguments, base=torch.optim.Optimizer)
-
-FUSED = ("cpu", "cuda", "mps", "xpu")  # devices with torch's fused step
-
-
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Returns two groups for an optimizer: parameters that decay, and those that do not, by the
-    table of parameters (xformer_kit/tensors/parameters.py).
-
-    Unless a module states otherwise, parameters with two or more axes decay, also embeddings; gains
-    and biases do not. A tied parameter occurs once, a frozen one not at all, and an empty group is
-    omitted. The order is that of the model; "params" holds (name, parameter), so the optimizer
-    keeps the names as "param_names".
-    """
-    table = parameter_table(model)
-    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    decays = {name: bool(table[canonical(name)].decays) for name, _ in trained}
-    groups: list[dict[str, Any]] = [
-        {
-            "params": [(name, p) for name, p in trained if decays[name] is choice],
-            "weight_decay": decay,
-        }
-        for choice, decay in ((True, weight_decay), (False, 0.0))
-    ]
-    return [group for group in groups if group["params"]]
-
-
-@OPTIMIZERS.register("adamw", also_called=("adam_w", "torch.optim.AdamW"), similar=("adam",))
+@OPTIMIZERS.register("adamw", also_called=("adam_w", "torch.optim.AdamW"))
 class AdamW(torch.optim.AdamW):
     """Adam with decoupled weight decay, which applies only to matrices.
 
@@ -58,7 +22,7 @@ class AdamW(torch.optim.AdamW):
 
     def __init__(
         self,
-        model: nn.Module,
+        params: list[dict[str, Any]],
         fused: bool | None = None,
         *,
         lr: float = 2e-3,  # peak learning rate; the schedule multiplies it
@@ -66,29 +30,83 @@ class AdamW(torch.optim.AdamW):
         betas: tuple[float, float] = (0.9, 0.99),  # decay rates of the two moment estimates
         eps: float = 1e-8,  # added to the root of the mean square
     ):
-        groups = parameter_groups(model, weight_decay)
-        if fused is None:
-            parameters = [p for group in groups for _, p in group["params"]]
-            fused = all(p.is_floating_point() and p.device.type in FUSED for p in parameters)
         super().__init__(
-            groups,
+            params,
             lr=lr,
             betas=(betas[0], betas[1]),
             eps=eps,
             weight_decay=weight_decay,
-            fused=fused,
+            fused=uses_fused(params, fused),
         )
 
     @classmethod
-    def check(cls, options: Options, context: Context) -> Iterator[Fault]:
-        yield from above(options, "Try 1e-3.", lr=0)
-        yield from above(options, "Try 1e-8.", eps=0)
-        yield from at_least(options, weight_decay=0)
-        for i, beta in enumerate(options.betas):
-            if not 0 <= beta < 1:
-                yield Fault(
-                    f"betas[{i}]",
-                    "must be at least 0 and below 1",
-                    got=beta,
-                    fix=f"Try {(0.9, 0.99)[i]}.",
-                )
+    def check(cls, options, context):
+        yield from rate_faults(options)
+        yield from beta_faults(options, (0.9, 0.99))
+
+
+@OPTIMIZERS.register("adam", also_called=("torch.optim.Adam",))
+class Adam(torch.optim.Adam):
+    """Adam, with weight decay as a part of the gradient: g + weight_decay w.
+
+    Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980, algorithm 1.
+    """
+
+    def __init__(
+        self,
+        params: list[dict[str, Any]],
+        fused: bool | None = None,
+        *,
+        lr: float = 2e-3,  # peak learning rate; the schedule multiplies it
+        weight_decay: float = 0.0,  # of matrices, times the weight, added to the gradient
+        betas: tuple[float, float] = (0.9, 0.99),  # decay rates of the two moment estimates
+        eps: float = 1e-8,  # added to the root of the mean square
+    ):
+        super().__init__(
+            params,
+            lr=lr,
+            betas=(betas[0], betas[1]),
+            eps=eps,
+            weight_decay=weight_decay,
+            fused=uses_fused(params, fused),
+        )
+
+    @classmethod
+    def check(cls, options, context):
+        yield from rate_faults(options)
+        yield from beta_faults(options, (0.9, 0.99))
+
+
+@OPTIMIZERS.register("sgd", also_called=("momentum", "torch.optim.SGD"), similar=("nesterov",))
+class SGD(torch.optim.SGD):
+    """w - lr m with m <- momentum m + g + weight_decay w.
+
+    Sutskever et al., 2013, https://proceedings.mlr.press/v28/sutskever13.html, for momentum.
+    """
+
+    def __init__(
+        self,
+        params: list[dict[str, Any]],
+        fused: bool | None = None,
+        *,
+        lr: float = 0.1,  # peak learning rate; the schedule multiplies it
+        weight_decay: float = 0.0,  # of matrices, times the weight, added to the gradient
+        momentum: float = 0.9,  # share of the old momentum that is kept
+        nesterov: bool = False,  # whether the gradient is added to the momentum once more
+    ):
+        super().__init__(
+            params,
+            lr=lr,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            fused=uses_fused(params, fused),
+        )
+
+    @classmethod
+    def check(cls, options, context):
+        yield from rate_faults(options, "Try 0.1.")
+        yield from in_range(options, momentum=(0, 1))
+        if options.nesterov and not options.momentum:
+            fix = "Set optim.momentum, such as 0.9."
+            yield Fault("nesterov", "needs momentum, which is 0", got="true", fix=fix)

@@ -53,12 +53,13 @@ def node_faults(
             invalid |= {key, *get_close_matches(key, options, n=1)}
     chosen = registry.defaults(name) | dict(node)
     yield from _value_faults(registry, node, chosen, path, context, invalid)
-    if hasattr(registry[name], "check"):
+    own_context = context.changed(path=path)
+    for checked in (registry[name], registry.common):
         # A check stops where it reads an invalid value.
         with suppress(UnknownValueError):
-            own_context = context.changed(path=path)
-            for fault in registry[name].check(Options(invalid, **chosen), own_context):
-                yield fault.at(path)
+            if hasattr(checked, "check"):
+                for fault in checked.check(Options(invalid, **chosen), own_context):
+                    yield fault.at(path)
 
 
 def _value_faults(

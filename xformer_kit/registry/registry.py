@@ -33,7 +33,7 @@ from xformer_kit.registry.option_types import (
     to_plain,
 )
 from xformer_kit.registry.schema import read_options
-from xformer_kit.registry.signature import option_groups, parameters
+from xformer_kit.registry.signature import OptionGroup, option_groups, parameters
 from xformer_kit.registry.zoo import zoo_modules
 
 P = TypeVar("P")
@@ -69,6 +69,8 @@ class Registry(Node):
     it, nests components of this kind.
     several: whether a config names any number of them, {name: options}, in place of one.
     switch: the components that false and true choose, if a boolean may replace a name.
+    common: options that every component has in its config, and that no constructor receives; its
+    `check` is called after the component's.
 
     Raises ConfigError with the nearest name for an unknown one.
     """
@@ -81,12 +83,15 @@ class Registry(Node):
         group: str | None = None,
         several: bool = False,
         switch: tuple[str, str] | None = None,
+        common: type[OptionGroup] | None = None,
     ):
         self.kind = kind
         self.caller_arguments = caller_arguments
         self.group = group or kind
         self.several = several
         self.switch = switch
+        self.common = common
+        self.common_options = read_options(kind, common, ()) if common else {}
         self.refused_names: dict[str, Fault] = {}  # name that is no component's -> its fault
         # (component, error) of those that `register` refuses while a file is read; None: it raises
         self.refused: list[tuple[str, ConfigError]] | None = None
@@ -313,7 +318,7 @@ class Registry(Node):
         """Builds a component from a node of its config; arguments: those that the model passes, of
         which a component gets the ones in its signature.
         """
-        node = dict(self.as_node(node))
+        node = {k: v for k, v in self.as_node(node).items() if k not in self.common_options}
         component, options = self[name := node.pop("name")], self.options(name)
         chosen = {key: nest(options[key].type, value) for key, value in node.items()}
         for key, group in option_groups(component).items():
@@ -389,4 +394,4 @@ class Registry(Node):
             )
         check_methods(f"{self.kind} '{name}'", component, self.base)
         passed = tuple(inspect.get_annotations(self.caller_arguments))
-        return read_options(f"{self.kind} '{name}'", component, passed)
+        return read_options(f"{self.kind} '{name}'", component, passed) | self.common_options

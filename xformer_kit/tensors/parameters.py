@@ -49,6 +49,8 @@ class ParameterInfo:
     zero_gradient: whether its gradient may be zero in every step, by the component's mathematics.
     shared_by_heads: whether it is of an attention and has no axis of heads: a shard of the heads
     needs all of it.
+    head_channels: size of the factor head_dim or v_head_dim of an axis such as heads*head_dim, if
+    the module that describes it has that attribute; found by `parameter_table`.
     """
 
     role: Role
@@ -60,6 +62,7 @@ class ParameterInfo:
     decays: bool | None = None
     zero_gradient: bool = False
     shared_by_heads: bool | None = None
+    head_channels: int | None = None
 
     def of_bias(self) -> "ParameterInfo":
         """The description of the bias of a linear map, from that of its weight."""
@@ -134,7 +137,7 @@ def parameter_table(model: nn.Module) -> dict[str, ParameterInfo]:
                 within += [(inner, statement)] if isinstance(inner, nn.Module) else []
                 continue
             for parameter, info in _described(_found(module, key), statement):
-                stated.setdefault(parameter, info)
+                stated.setdefault(parameter, _with_head_channels(info, module))
     owned = list(owned_parameters(modules))
     for own in owned:
         stated.setdefault(own.parameter, _unstated(own))
@@ -234,6 +237,12 @@ def _described(
         for key, of_key in (("weight", info), ("bias", info.of_bias())):
             if (parameter := found._parameters.get(key)) is not None:
                 yield parameter, of_key
+
+
+def _with_head_channels(info: ParameterInfo, module: nn.Module) -> ParameterInfo:
+    factors = {name for axis in info.axes or () if "*" in axis for name in axis.split("*")}
+    sizes = [vars(module).get(name) for name in ("head_dim", "v_head_dim") if name in factors]
+    return replace(info, head_channels=sizes[0]) if sizes else info
 
 
 def _unstated(own: OwnedParameter) -> ParameterInfo:

@@ -142,7 +142,10 @@ class Init(TypedDict, total=False):  # a component of init
     alpha: float
 
 
-OptimName = Literal["adamw", "adam_w", "torch.optim.AdamW"]
+OptimName = Literal["adamw", "adam", "sgd", "muon", "adafactor", "adamw_8bit", "lion",
+    "schedule_free", "soap", "adam8bit", "adam_w", "adamw8bit", "adamw_schedule_free", "momentum",
+    "schedulefree", "torch.optim.Adafactor", "torch.optim.Adam", "torch.optim.AdamW",
+    "torch.optim.SGD"]
 
 
 class Optim(TypedDict, total=False):  # a component of optim
@@ -151,6 +154,20 @@ class Optim(TypedDict, total=False):  # a component of optim
     weight_decay: float
     betas: list[float] | tuple[float, ...]
     eps: float
+    groups: dict[str, Any] | None
+    layer_decay: float
+    momentum: float
+    nesterov: bool
+    iterations: int
+    scale: Literal['original', 'match_rms_adamw']
+    per_head: bool
+    normalise: float | None
+    other: Optim | OptimName
+    beta2_decay: float
+    clip: float
+    power: float
+    frequency: int
+    max_side: int
 
 
 ScheduleName = Literal["cosine", "linear", "constant", "wsd", "inverse_sqrt",

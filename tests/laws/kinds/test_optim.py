@@ -5,14 +5,13 @@ import torch
 from kind_laws import assert_keeps_all, broken_kind_test
 
 from xformer_kit.laws.kinds import KIND_LAWS
-from xformer_kit.optim import parameter_groups
 
 
 class SignDescent(torch.optim.Optimizer):
     """A good one: w <- w - lr (sign(m) + weight_decay w), m the running mean of gradients."""
 
-    def __init__(self, model, *, lr: float = 1e-3, weight_decay: float = 0.1):
-        super().__init__(parameter_groups(model, weight_decay), {"lr": lr})
+    def __init__(self, params, *, lr: float = 1e-3, weight_decay: float = 0.1):
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -31,23 +30,15 @@ class SignDescent(torch.optim.Optimizer):
         return group["weight_decay"]
 
 
-class TrainsAll(SignDescent):
-    """Trains frozen parameters too."""
-
-    def __init__(self, model, *, lr: float = 1e-3, weight_decay: float = 0.1):
-        super().__init__(model)
-        self.param_groups[0]["params"] += [p for p in model.parameters() if not p.requires_grad]
-
-
 class OnlyMatrices(SignDescent):
-    def __init__(self, model, *, lr: float = 1e-3, weight_decay: float = 0.1):
-        super().__init__(model)
+    def __init__(self, params, *, lr: float = 1e-3, weight_decay: float = 0.1):
+        super().__init__(params)
         del self.param_groups[1:]
 
 
 class RateOfItsOwn(SignDescent):
-    def __init__(self, model, *, lr: float = 1e-3, weight_decay: float = 0.1):
-        super().__init__(model, lr=0.02)
+    def __init__(self, params, *, lr: float = 1e-3, weight_decay: float = 0.1):
+        super().__init__(params, lr=0.02)
 
 
 class IgnoresSchedule(SignDescent):
@@ -68,8 +59,8 @@ class DecaysGains(SignDescent):
 class DecaysAll(SignDescent):
     """Decays parameters that should not, by the option."""
 
-    def __init__(self, model, *, lr: float = 1e-3, weight_decay: float = 0.1):
-        super().__init__(model, lr=lr, weight_decay=weight_decay)
+    def __init__(self, params, *, lr: float = 1e-3, weight_decay: float = 0.1):
+        super().__init__(params, lr=lr, weight_decay=weight_decay)
         for group in self.param_groups:
             group["weight_decay"] = weight_decay
 
@@ -89,8 +80,8 @@ class GrowsWeights(SignDescent):
 class ForgetsState(SignDescent):
     """Holds its means where state_dict does not find them."""
 
-    def __init__(self, model, *, lr: float = 1e-3, weight_decay: float = 0.1):
-        super().__init__(model, lr=lr, weight_decay=weight_decay)
+    def __init__(self, params, *, lr: float = 1e-3, weight_decay: float = 0.1):
+        super().__init__(params, lr=lr, weight_decay=weight_decay)
         self.means = {}
 
     def update(self, p, group):
@@ -105,7 +96,6 @@ class DividesByZero(SignDescent):
 
 
 ARGUMENTS = [
-    ("groups", TrainsAll, "a frozen parameter is in a group"),
     ("groups", OnlyMatrices, "is in 0 groups"),
     ("groups", RateOfItsOwn, "a group has the rate 0.02, and 0.02 with twice the option lr"),
     ("rate", IgnoresSchedule, "a step with a rate of 0 changes embed.weight"),
@@ -132,8 +122,8 @@ def test_an_optimizer_keeps_all():
 @pytest.mark.extended
 def test_a_rate_that_is_another_option_is_kept():
     class TwoRates(SignDescent):
-        def __init__(self, model, *, lr: float = 1e-3, gains_lr: float = 0.02):
-            super().__init__(model, lr=lr)
+        def __init__(self, params, *, lr: float = 1e-3, gains_lr: float = 0.02):
+            super().__init__(params, lr=lr)
             self.param_groups[1]["lr"] = gains_lr
 
     assert_keeps_all("optim", TwoRates)

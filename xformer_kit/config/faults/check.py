@@ -8,6 +8,7 @@ from typing import Any
 from xformer_kit.config.faults.data_faults import data_faults, faults_with_settings
 from xformer_kit.config.faults.freezing_faults import freezing_faults
 from xformer_kit.config.faults.lora_faults import lora_faults
+from xformer_kit.config.faults.optim_faults import average_faults, optim_faults
 from xformer_kit.config.faults.plan_faults import plan_faults
 from xformer_kit.config.faults.sharing_faults import unique_layers_faults, unused_sharing_faults
 from xformer_kit.config.faults.stack_faults import component_option_paths, stack_faults
@@ -87,7 +88,8 @@ def plan_and_faults(
     plan = model_plan(config)
     faults += _model_settings_faults(config, data, task) if are_valid else ()
     faults += plan_faults(config, plan, task)
-    faults += [] if faults else [*lora_faults(config), *freezing_faults(config)]
+    if not faults:
+        faults += [*lora_faults(config), *freezing_faults(config), *optim_faults(config)]
     return plan, list(dict.fromkeys(faults))
 
 
@@ -265,6 +267,7 @@ def _run_settings_faults(config: Node) -> Faults:
                         " trainer.enable_checkpointing=true."
                     ),
                 )
+    yield from average_faults(config)
     yield from monitored_faults(config)
     max_len, seq_len = config["model"].get("max_len"), config["data"].get("seq_len")
     if max_len is not None and seq_len is not None and max_len < seq_len:

@@ -1,0 +1,1 @@
+"""Rare optimizers."""
