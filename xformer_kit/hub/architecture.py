@@ -15,6 +15,7 @@ from xformer_kit.registry import Node, Registry
 NOT_COMPARED = {
     *("layers", "unique_layers", "sharing", "train_loops", "encoder", "decoder"),
     *("dropout", "vocab_size", "vocab_multiple", "seed", "freeze", "unfreeze_at"),
+    *("parametrization", "base_dim"),
 }
 LATENT = ("head_dim", "rope_head_dim", "kv_rank")
 HEADS = ("heads", "kv_heads", "head_dim", "v_head_dim")
@@ -42,7 +43,7 @@ def values_of(config: Node, model: Model) -> dict[str, Any]:
     """
     plan = model_plan(config)
     shared = {kind: _filled(registry, config[kind]) for kind, registry in KINDS.items()}
-    found = dict(_flat({**shared, "model": config["model"], "extra": config["extra"]}, ""))
+    found = dict(_flat({**shared, "model": plan.options, "extra": config["extra"]}, ""))
     found |= {
         "model.vocab_size": model.vocab_size,
         "model.source_vocab_size": model.source_vocab_size,

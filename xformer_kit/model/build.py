@@ -23,6 +23,7 @@ from xformer_kit.model.stack import Stack
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
 from xformer_kit.plan import BlockPlan, ModelPlan, Node, StackPlan, key_exchanges, model_plan
+from xformer_kit.plan.parametrization import width_ratio
 from xformer_kit.position import POSITIONS, Position
 from xformer_kit.registry import config_error
 
@@ -70,13 +71,19 @@ def build_model(
         math.sqrt(channels) if scale == "sqrt_dim" else float(scale),
         options["dropout"],
     )
+    model.width_ratio = width_ratio(options)
     if initial_weights and not model.embed.weight.is_meta:
-        init = INITS.create(plan.init, dim=plan.output.dim, stacks=plan.depths)
-        initialise(model, plan.seed, init)
-        model.constrain()
+        _draw_weights(model, plan)
     if (lora := config.get("lora") or {}).get("rank"):
         add_adapters(model, lora, plan.seed)
     return model
+
+
+def _draw_weights(model: Model, plan: ModelPlan) -> None:
+    at_base = round(plan.output.dim / model.width_ratio)  # the initialisation's dim with muP
+    init = INITS.create(plan.init, dim=at_base, stacks=plan.depths)
+    initialise(model, plan.seed, init)
+    model.constrain()
 
 
 def _embedding(rows: int, channels: int) -> nn.Embedding:

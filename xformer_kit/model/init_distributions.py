@@ -22,6 +22,8 @@ class Matrix(NamedTuple):
     gain: float = 1.0  # factor of its standard deviation, set by the placement around it
     stack: str = ""  # name of its stack; empty outside of stacks
     layer: int | None = None  # index of its block in the stack, from 0; None outside of blocks
+    # shape at the base width of muP, from which the standard deviation follows; None: `shape`
+    at_base: tuple[int, ...] | None = None
 
     @property
     def looked_up(self) -> bool:
@@ -63,7 +65,7 @@ class Init:
         """The standard deviation of a matrix."""
         if matrix.looked_up and self.embedding is not None:
             return self.embedding
-        std = self.spread(*matrix.shape[-2:]) * matrix.gain
+        std = self.spread(*(matrix.at_base or matrix.shape)[-2:]) * matrix.gain
         return std / math.sqrt(matrix.writes) if matrix.writes and self.depth_scaled else std
 
     def draw(self, matrix: Matrix, generator: torch.Generator) -> Tensor:

@@ -61,6 +61,7 @@ class Model(nn.Module):
     Attribute predictions: the tokens that extras predict in training in addition to the next one.
     """
 
+    width_ratio: float = 1.0  # model.dim / model.base_dim with muP
     encoder: Stack  # of the stacks that it has
     decoder: Stack
 

@@ -20,6 +20,8 @@ class AdamW(torch.optim.AdamW):
     and clips them needs False.
     """
 
+    width_rule = "adam"  # of muP
+
     def __init__(
         self,
         params: list[dict[str, Any]],
@@ -51,6 +53,8 @@ class Adam(torch.optim.Adam):
 
     Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980, algorithm 1.
     """
+
+    width_rule = "adam"  # of muP
 
     def __init__(
         self,

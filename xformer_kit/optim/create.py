@@ -12,6 +12,7 @@ from xformer_kit.optim.grouping import OPTIMIZERS, PARAMETER_GROUPS, ParameterGr
 from xformer_kit.registry import ConfigError, Fault, Faults, Node
 from xformer_kit.tensors import ParameterInfo, canonical, parameter_table
 from xformer_kit.tensors.parameter_places import Place, parameter_places
+from xformer_kit.tensors.parametrization import input_ratios
 
 Named = tuple[str, nn.Parameter]
 BASE = ""  # the group of parameters that no group of the config has
@@ -43,14 +44,16 @@ def create_optimizer(
     if faults := list(grouping_faults(node, table, trained)):
         raise ConfigError(fault.at("optim") for fault in faults)
     given = {"table": table, "fused": fused}
-    factors = _layer_factors(model, node["layer_decay"])
+    factors, ratios = _layer_factors(model, node["layer_decay"]), input_ratios(model)
     chosen = _chosen(node)
     params, others = [], []
     for name, members in _members(chosen, table, trained).items():
         group = chosen.get(name, ParameterGroup())
         found = [
             {**split, "name": name}
-            for split in _with_rates(_by_decay(members, table), group, factors)
+            for split in _with_rates(
+                _by_decay(members, table), group, factors, ratios if _divides(node, name) else {}
+            )
         ]
         if group.optim is None:
             params += found
@@ -61,6 +64,8 @@ def create_optimizer(
     for one in optimizer.param_groups:
         if (factor := one.pop("lr_factor", 1.0)) != 1.0:
             one["lr"] *= factor
+        if (factor := one.pop("decay_factor", 1.0)) != 1.0:
+            one["weight_decay"] *= factor
     return optimizer
 
 
@@ -150,24 +155,45 @@ def _by_decay(members: Iterable[Named], table: Mapping[str, ParameterInfo]) -> l
     return [group for group in (decaying, others) if group["params"]]
 
 
+def _divides(node: Node, key: str) -> bool:
+    """Whether muP divides the rates of a group of the config by the inputs, as for Adam."""
+    own = OPTIMIZERS.as_node((node["groups"] or {}).get(key, {}).get("optim"))
+    return width_rule((own or node)["name"]) == "adam"
+
+
+def width_rule(name: str) -> str | None:
+    """Returns the rule of muP for an optimizer, its attribute `width_rule`; None without a rule.
+
+    `adam`: the numbers of a step have one size, so that the rate of hidden matrices is divided by
+    the factor by which they have more inputs. `muon`: its singular values have, and rates stay.
+    """
+    return getattr(OPTIMIZERS[name], "width_rule", None)
+
+
 def _with_rates(
     groups: Iterable[dict[str, Any]],
     group: ParameterGroup,
     factors: Mapping[nn.Parameter, float],
+    ratios: Mapping[nn.Parameter, float],
 ) -> Iterator[dict[str, Any]]:
-    """The groups with the rate and the decay of a group of the config, one for each factor on the
-    rate, which is "lr_factor" until the optimizer has set the rate.
+    """The groups with the rate and the decay of a group of the config, one for each pair of
+    `lr_factor` and `decay_factor`, which wait until the optimizer has set rate and decay.
+
+    ratios: of the inputs of hidden matrices in muP, by which rates are divided, and decays
+    multiplied, so that what a step subtracts does not depend on the width.
     """
     rate = {} if group.lr is None else {"lr": group.lr}
     for one in groups:
         if group.weight_decay is not None and "weight_decay" not in one:
             one["weight_decay"] = group.weight_decay
-        by_factor: dict[float, list[Named]] = {}
+        split: dict[tuple[float, float], list[Named]] = {}
         for member in one["params"]:
+            ratio = ratios.get(member[1], 1.0)
             factor = factors.get(member[1], 1.0) * (group.lr_factor or 1.0)
-            by_factor.setdefault(factor, []).append(member)
-        for factor, members in by_factor.items():
-            yield {**one, **rate, "params": members, "lr_factor": factor}
+            split.setdefault((factor / ratio, ratio), []).append(member)
+        for (factor, decay), members in split.items():
+            scaled = {"lr_factor": factor, "decay_factor": decay}
+            yield {**one, **rate, **scaled, "params": members}
 
 
 def _layer_factors(model: nn.Module, layer_decay: float) -> dict[nn.Parameter, float]:

@@ -40,6 +40,8 @@ class Muon(Combined):
     arXiv:2510.05491, algorithm 1). With several ranks, each computes O for a part of the matrices.
     """
 
+    width_rule = "muon"  # of muP
+
     def __init__(
         self,
         params: list[dict[str, Any]],

@@ -27,6 +27,7 @@ from xformer_kit.plan.differences import (
 )
 from xformer_kit.plan.layers import layer_order, loop_range, shared_by
 from xformer_kit.plan.model_plan import ModelPlan, StackPlan
+from xformer_kit.plan.parametrization import with_attention_multiplier, with_output_multiplier
 from xformer_kit.position import POSITIONS
 from xformer_kit.registry import Context, NormTraits, registry_version
 
@@ -49,7 +50,8 @@ def new_plan(config: Node) -> ModelPlan:
     model = config["model"]
     stacks = tuple(stack_plan(config, name) for name in stack_names(config))
     seed = config["seed"] if model.get("seed") is None else model["seed"]
-    return ModelPlan(model, stacks, config["init"], seed, config.get("extra") or {})
+    options = with_output_multiplier(model)
+    return ModelPlan(options, stacks, config["init"], seed, config.get("extra") or {})
 
 
 def stack_names(config: Node) -> list[str]:
@@ -130,8 +132,16 @@ def _block(config: Node, stack_name: str, variant: str, layers: int, blocks: int
         group_context = context.changed(parallel=tuple(sub.kind for sub in group))
         contexts = [_sublayer_context(group_context, sub, block) for sub in group]
         pairs = zip(group, contexts, strict=True)
-        groups.append(tuple(SublayerPlan(**vars(sub), context=own) for sub, own in pairs))
+        groups.append(tuple(_sublayer_plan(model, sub, own) for sub, own in pairs))
     return replace(block, groups=tuple(groups))
+
+
+def _sublayer_plan(model: Node, sub: SublayerNodes, context: Context) -> SublayerPlan:
+    fields = vars(sub)
+    if sub.kind == "attn":
+        component = with_attention_multiplier(model, sub.component, context)
+        fields = {**fields, "component": component}
+    return SublayerPlan(**fields, context=context)
 
 
 def _sublayer_context(context: Context, sub: SublayerNodes, block: BlockPlan) -> Context:

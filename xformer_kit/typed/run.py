@@ -278,6 +278,8 @@ class Model(TypedDict, total=False):  # settings
     loops: int
     train_loops: list[int] | tuple[int, ...] | int | None
     dropout: float
+    parametrization: Literal['standard', 'mup']
+    base_dim: int | None
     residual_multiplier: float
     vocab_size: int | None
     vocab_multiple: int

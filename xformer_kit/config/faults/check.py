@@ -8,7 +8,7 @@ from typing import Any
 from xformer_kit.config.faults.data_faults import data_faults, faults_with_settings
 from xformer_kit.config.faults.freezing_faults import freezing_faults
 from xformer_kit.config.faults.lora_faults import lora_faults
-from xformer_kit.config.faults.optim_faults import average_faults, optim_faults
+from xformer_kit.config.faults.optim_faults import average_faults, optim_faults, width_faults
 from xformer_kit.config.faults.plan_faults import plan_faults
 from xformer_kit.config.faults.sharing_faults import unique_layers_faults, unused_sharing_faults
 from xformer_kit.config.faults.stack_faults import component_option_paths, stack_faults
@@ -89,7 +89,8 @@ def plan_and_faults(
     faults += _model_settings_faults(config, data, task) if are_valid else ()
     faults += plan_faults(config, plan, task)
     if not faults:
-        faults += [*lora_faults(config), *freezing_faults(config), *optim_faults(config)]
+        faults += [*lora_faults(config), *freezing_faults(config)]
+        faults += [*optim_faults(config), *width_faults(config, task)]
     return plan, list(dict.fromkeys(faults))
 
 

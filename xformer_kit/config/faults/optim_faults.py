@@ -31,3 +31,36 @@ def optim_faults(config: Node) -> Faults:
     named = list(model.named_parameters())
     for fault in grouping_faults(config["optim"], parameter_table(model), named):
         yield fault.at("optim")
+
+
+def width_faults(config: Node, task: bool) -> Faults:
+    """Yields the faults of model.parametrization=mup in a config whose model is valid: what has no
+    rule. The model is built without values. task: whether the optimizer is checked.
+    """
+    from xformer_kit.optim.create import width_rule
+    from xformer_kit.plan.parametrization import has_plain_scale
+    from xformer_kit.tensors.parametrization import unstated
+
+    if config["model"].get("parametrization", "standard") == "standard":
+        return
+    rule = "parametrization=mup"
+    for name in unstated(meta_model(config))[:3]:
+        fix = "State it: parameter_info = {'q': hidden('heads*head_dim', 'dim')}."
+        yield Fault("model.parametrization", f"needs the axes of {name}", "mup", fix)
+    for path, node in (("attn", config["attn"]),):
+        if node.get("scale", 0) is None and not has_plain_scale(node):
+            name = node["qk_norm"]["name"]
+            fix = "Set attn.scale, or attn.qk_norm=head."
+            yield Fault(f"{path}.qk_norm", f"has a scale of its own, and {rule} no rule", name, fix)
+    nodes = {"optim": config["optim"]} if task else {}
+    for key, group in ((nodes.get("optim") or {}).get("groups") or {}).items():
+        if group.get("optim"):
+            nodes[f"optim.groups.{key}.optim"] = group["optim"]
+    for path, node in nodes.items():
+        name = node if isinstance(node, str) else node["name"]
+        if width_rule(name) is None:
+            fix = "Choose adamw, adam, lion or muon."
+            yield Fault(path, f"has no rule for the rates of model.{rule}", name, fix)
+        if name == "muon" and not isinstance(node, str) and node.get("scale") == "match_rms_adamw":
+            fix = "Set scale=original."
+            yield Fault(f"{path}.scale", f"grows with the width, and {rule}", node["scale"], fix)

@@ -66,6 +66,10 @@ class ModelSettings:
     train_loops: tuple[int, int] | int | None = None
     # probability, on embeddings and on what sublayers add to the residual stream
     dropout: float = 0.0
+    # how initial weights, rates and factors depend on dim: mup keeps the best rate of base_dim
+    # (Yang et al., 2022, arXiv:2203.03466)
+    parametrization: Literal["standard", "mup"] = "standard"
+    base_dim: int | None = None  # dim at which mup is standard and rates are chosen
     # factor of what sublayers add to the residual stream (Granite)
     residual_multiplier: float = 1.0
     vocab_size: int | None = None  # tokens; null is the tokenizer's
@@ -122,6 +126,7 @@ class ModelSettings:
         yield from at_most(options, "blocks", layers=MAX_BLOCKS)
         yield from at_least(options, loops=1)
         yield from at_most(options, loops=MAX_LOOPS)
+        yield from _parametrization_faults(options)
         yield from _train_loops_faults(options)
         yield from _head_transform_faults(options)
         yield from at_least(options, token_types=0, unique_layers=1, embed_dim=1)
@@ -135,6 +140,29 @@ class ModelSettings:
         yield from above(options, "null caps nothing.", logit_softcap=0)
         if options.embed_scale != "sqrt_dim":
             yield from above(options, "Try 1.0 or sqrt_dim.", embed_scale=0)
+
+
+def _parametrization_faults(options: Any) -> Faults:
+    """Yields the faults of model.parametrization and what it excludes."""
+    if options.parametrization != "mup":
+        if options.base_dim is not None:
+            rule = "is about model.parametrization=mup"
+            yield Fault("base_dim", rule, options.base_dim, "Set that, or leave it out.")
+        return
+    if options.base_dim is None:
+        rule = "needs model.base_dim, the dim at which the rate was chosen"
+        yield Fault("parametrization", rule, "mup", "Try model.base_dim=64.")
+        return
+    yield from at_least(options, base_dim=1)
+    if options.base_dim > options.dim:
+        rule = f"must be at most model.dim, {options.dim}"
+        yield Fault("base_dim", rule, options.base_dim, "It is the dim of the smaller model.")
+    if options.embed_scale == "sqrt_dim":
+        rule = "grows with dim, and parametrization=mup keeps embeddings as they are"
+        yield Fault("embed_scale", rule, "sqrt_dim", "Try model.embed_scale=8.0, a number.")
+    if options.logit_scale == "learned":
+        rule = "is trained, and parametrization=mup divides logits by dim / base_dim"
+        yield Fault("logit_scale", rule, "learned", "Try 1.0.")
 
 
 def _train_loops_faults(options: Any) -> Faults:

@@ -21,6 +21,8 @@ class AdamW8bit(Combined):
     numbers keep fp32. Its step is compiled.
     """
 
+    width_rule = "adam"  # of muP
+
     def __init__(
         self,
         params: list[dict[str, Any]],

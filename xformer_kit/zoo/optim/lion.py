@@ -13,6 +13,8 @@ class Lion(torch.optim.Optimizer):
     (Chen et al., 2023, arXiv:2302.06675, algorithm 2).
     """
 
+    width_rule = "adam"  # of muP
+
     _step_supports_amp_scaling = True
 
     def __init__(

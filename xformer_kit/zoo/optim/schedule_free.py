@@ -23,6 +23,8 @@ class ScheduleFree(Combined):
     schedule=constant: the mean takes the place of the decay.
     """
 
+    width_rule = "adam"  # of muP
+
     def __init__(
         self,
         params: list[dict[str, Any]],

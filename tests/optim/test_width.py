@@ -1,0 +1,142 @@
+"""muP: initial weights, factors and rates of a wider model, by roles and axes of parameters."""
+
+import math
+
+import pytest
+import torch
+
+from tests.messages import messages
+from xformer_kit import ConfigError, build, compose
+from xformer_kit.inspect.coordinates import changes, exponent
+from xformer_kit.optim import create_optimizer
+from xformer_kit.tensors import hidden
+from xformer_kit.tensors.parametrization import base_shape, input_ratio
+
+WORDS = ["model=decoder", "model.layers=2", "attn.heads=4", "data=pydoc"]
+MUP = ["model.parametrization=mup", "model.base_dim=32"]
+
+
+def composed(*words):
+    return compose([*WORDS, *words], data=False)
+
+
+def test_at_the_base_width_it_is_the_standard_parametrization():
+    models = [
+        build(composed("model.dim=32", *more), vocab_size=50).eval() for more in ((), tuple(MUP))
+    ]
+    ids = torch.arange(12).view(2, 6)
+    assert torch.equal(*(model(ids) for model in models))
+    for one, two in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_four_times_as_wide_written_out():
+    """Table 8 of the paper, for a model of 128 channels and a base of 32."""
+    config = composed("model.dim=128", "optim.lr=0.01", "model.tie_embeddings=false", *MUP)
+    model = build(config, vocab_size=5000)
+    block = model.decoder.blocks[0]
+    assert block.attn.scale == pytest.approx(1 / 32 * math.sqrt(8), rel=1e-6)  # sqrt(8) / 32
+    assert model.head.logit_scaling.factor == 0.25
+    for parameter, std in (
+        (model.embed.weight, 0.02),
+        (model.head.weight, 0.02),
+        (block.attn.q.weight, 0.01),
+        (block.ffn.down.weight, 0.01 / math.sqrt(4)),  # of four that write to the residual stream
+    ):
+        assert parameter.std().item() == pytest.approx(std, rel=0.05)
+    groups = create_optimizer(config["optim"], model).param_groups
+    rate = {n: (g["lr"], g["weight_decay"]) for g in groups for n in g["param_names"]}
+    assert rate["embed.weight"] == rate["head.weight"] == (0.01, 0.1)
+    assert rate["decoder.0.attn.q.weight"] == (0.0025, 0.4)  # its product is that of the others
+    assert rate["decoder.norm.weight"] == (0.01, 0.0)
+
+
+def test_muon_keeps_its_rate():
+    config = composed("model.dim=128", "optim=muon", *MUP)
+    model = build(config, vocab_size=50)
+    assert {group["lr"] for group in create_optimizer(config["optim"], model).param_groups} == {
+        0.02,
+        2e-3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("info", "shape", "at_base", "ratio"),
+    [
+        (hidden("width", "dim"), (96, 64), (24, 16), 4),
+        (hidden("heads*head_dim", "dim"), (64, 64), (16, 16), 4),
+        (hidden("rank", "dim"), (8, 64), (8, 16), 4),
+        (hidden("dim", "rank"), (64, 8), (16, 8), 1),
+        (hidden("experts", "width", "dim"), (3, 96, 64), (3, 24, 16), 4),
+    ],
+)
+def test_axes_that_grow(info, shape, at_base, ratio):
+    assert base_shape(info, shape, 4.0) == at_base
+    assert input_ratio(info, 4.0) == ratio
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("optim", ["adamw", "lion"])
+def test_steps_change_activations_by_as_much_at_every_width(optim):
+    """In the standard parametrization the change grows. Of logits a part falls with the width: that
+    of the initial embeddings, which are random.
+    """
+    words = [*WORDS, f"optim={optim}"]
+    standard, mup = (changes([*words, *more], (32, 64, 128), 3) for more in ((), MUP))
+    for name in {change.module for change in mup}:
+        found = exponent(mup, name)
+        assert (found if name == "logits" else abs(found)) < 0.4, name
+        assert exponent(standard, name) > 0.5, name
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["model.dim=16"],
+            "model.base_dim: must be at most model.dim, 16; got 32. It is the dim of the smaller"
+            " model.",
+        ),
+        (
+            ["model.parametrization=standard"],
+            "model.base_dim: is about model.parametrization=mup; got 32. Set that, or leave it"
+            " out.",
+        ),
+        (
+            ["optim=sgd"],
+            "optim: has no rule for the rates of model.parametrization=mup; got sgd. Choose adamw,"
+            " adam, lion or muon.",
+        ),
+        (
+            ["model.embed_scale=sqrt_dim"],
+            "model.embed_scale: grows with dim, and parametrization=mup keeps embeddings as they"
+            " are; got sqrt_dim. Try model.embed_scale=8.0, a number.",
+        ),
+    ],
+)
+def test_faults(words, sentence):
+    with pytest.raises(ConfigError) as error:
+        composed("model.dim=64", *MUP, *words)
+    assert messages(error.value.faults) == [sentence]
+
+
+def test_a_component_without_stated_axes_is_refused_by_name(tmp_path):
+    file = tmp_path / "plain_map.py"
+    file.write_text(
+        "from torch import nn\n"
+        "from xformer_kit.ffn import FFN, FFNS\n"
+        "@FFNS.register('plain_map')\n"
+        "class PlainMap(FFN):\n"
+        "    '''x W.'''\n"
+        "    def __init__(self, dim: int):\n"
+        "        super().__init__()\n"
+        "        self.map = nn.Linear(dim, dim)\n"
+        "    def forward(self, x, context):\n"
+        "        return self.map(x), {}\n"
+    )
+    with pytest.raises(ConfigError) as error:
+        composed("model.dim=64", *MUP, f"components=[{file}]", "ffn=plain_map")
+    assert messages(error.value.faults)[0] == (
+        "model.parametrization: needs the axes of decoder.0.ffn.map.weight; got mup. State it:"
+        " parameter_info = {'q': hidden('heads*head_dim', 'dim')}."
+    )

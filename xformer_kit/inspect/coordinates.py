@@ -1,0 +1,119 @@
+"""Coordinate check: whether a step changes activations by as much at every width (Yang et al.,
+2022, arXiv:2203.03466, appendix D.1).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xformer_kit.config import compose
+from xformer_kit.model.build import build_model
+from xformer_kit.model.model import Model
+from xformer_kit.optim import create_optimizer
+
+WIDTHS = 64, 128, 256, 512, 1024
+VOCAB, ROWS, LENGTH = 256, 8, 32  # tokens of the batch, which is random and the same in each step
+FLAT = 1.1  # largest change over the smallest, of all widths
+
+
+class Change(NamedTuple):
+    """How much the output of a module has changed."""
+
+    module: str
+    width: int  # model.dim
+    step: int  # optimizer steps, from 1
+    size: float  # mean of |y_step - y_0| over tokens and channels
+
+
+def changes(
+    words: Sequence[str], widths: Sequence[int] = WIDTHS, steps: int = 4, seeds: int = 1
+) -> list[Change]:
+    """Returns the changes of the outputs of all sublayers and of the logits, in models of overrides
+    at each width, means over `seeds` models.
+    """
+    found: dict[tuple[str, int, int], float] = {}
+    for width in widths:
+        for seed in range(seeds):
+            for change in _of_model(words, width, steps, seed):
+                key = change[:3]
+                found[key] = found.get(key, 0.0) + change.size / seeds
+    return [Change(*key, size) for key, size in found.items()]
+
+
+def spread(found: Sequence[Change], module: str) -> float:
+    """Returns the largest change of a module after the last step, over the smallest, of all widths;
+    negative if the smallest is that of the largest width.
+    """
+    last = max(change.step for change in found)
+    sizes = {c.width: c.size for c in found if (c.module, c.step) == (module, last)}
+    ratio = max(sizes.values()) / max(min(sizes.values()), 1e-30)
+    return ratio if sizes[max(sizes)] >= sizes[min(sizes)] else -ratio
+
+
+def exponent(found: Sequence[Change], module: str) -> float:
+    """Returns a of size = c width^a, of a module after the last step, by least squares of the
+    logarithms.
+    """
+    last = max(change.step for change in found)
+    points = [
+        (math.log(c.width), math.log(max(c.size, 1e-30)))
+        for c in found
+        if (c.module, c.step) == (module, last)
+    ]
+    x, y = (torch.tensor(values, dtype=torch.float64) for values in zip(*points, strict=True))
+    x, y = x - x.mean(), y - y.mean()
+    return float((x * y).sum() / (x * x).sum())
+
+
+def _of_model(words: Sequence[str], width: int, steps: int, seed: int) -> Iterator[Change]:
+    config = compose([*words, f"model.dim={width}", f"seed={seed}"], data=False)
+    model = build_model(config, VOCAB)
+    optimizer = create_optimizer(config["optim"], model)
+    draw = torch.Generator().manual_seed(seed)
+    ids = torch.randint(VOCAB, (ROWS, LENGTH + 1), generator=draw)
+    inputs = {"ids": ids[:, :-1]}
+    if model.two_stacks:
+        source = torch.randint(VOCAB, (ROWS, LENGTH), generator=draw)
+        inputs = {"source": source, "target": ids[:, :-1]}
+    model.eval()  # without dropout
+    first: dict[str, Tensor] = {}
+    for step in range(steps + 1):
+        outputs = _outputs(model, inputs)
+        first = first or outputs
+        if step:
+            for name, output in outputs.items():
+                yield Change(name, width, step, float((output - first[name]).abs().mean()))
+        if step < steps:
+            loss = F.cross_entropy(model(**inputs).flatten(0, 1), ids[:, 1:].flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+@torch.no_grad()
+def _outputs(model: Model, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The outputs of the sublayers of all stacks, and the logits."""
+    found: dict[str, Tensor] = {}
+    handles = []
+
+    def record(name: str) -> Any:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            found[name] = output[0] if isinstance(output, tuple) else output
+
+        return hook
+
+    for stack_name in model.names:
+        stack: Any = model.get_submodule(stack_name)
+        for path, block in stack.named_blocks.items():
+            for group in block.sublayer_groups:
+                for sub in group:
+                    hook = record(f"{stack_name}.{path}.{sub}")
+                    handles.append(getattr(block, sub).register_forward_hook(hook))
+    logits = model(**inputs)
+    for handle in handles:
+        handle.remove()
+    return {**found, "logits": logits}
