@@ -91,6 +91,8 @@ EQUAL_SO_FAR = {
     "wsd": (0, 2, 10),
     "cosine": (0, 2),
     "linear": (0, 2),
+    "one_cycle": (0, 2),
+    "polynomial": (0, 2),
 }
 
 
@@ -199,8 +201,9 @@ def test_a_run_that_is_killed_between_the_files_of_a_new_length_has_one_of_both(
 
 
 @pytest.mark.extended
-def test_epochs_are_no_limit_of_a_run_that_is_prolonged(begin):
-    _, run = begin("run", "schedule=constant", "trainer.max_steps=null", "trainer.max_epochs=1")
+@pytest.mark.parametrize("length", ["trainer.max_epochs=1", "trainer.max_tokens=1000"])
+def test_epochs_and_tokens_are_no_limit_of_a_run_that_is_prolonged(begin, length):
+    _, run = begin("run", "schedule=constant", "trainer.max_steps=null", length)
     steps = state(run)["global_step"]
     assert resume_run(run, max_steps=steps + 3) == 0
     assert state(run)["global_step"] == steps + 3
