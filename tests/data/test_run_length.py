@@ -6,6 +6,7 @@ import pytest
 
 from xformer_kit import ConfigError, compose
 from xformer_kit.config import preflight
+from xformer_kit.config.line.to_overrides import to_overrides
 from xformer_kit.data.run_length import known_steps, run_steps, step_tokens
 
 ROWS = {"batch_size": 4, "seq_len": 25}  # 100 tokens in a step
@@ -53,6 +54,8 @@ def test_without_the_data_epochs_are_not_known():
 def test_a_length_on_the_line_replaces_the_default_of_another(words, lengths):
     trainer = compose(words)["trainer"]
     assert (trainer["max_steps"], trainer["max_tokens"], trainer["max_epochs"]) == lengths
+    config = compose(words, data=False)
+    assert compose(to_overrides(config), data=False) == config  # as for a saved run
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ class CosineSchedule(Schedule):
         self.cycles = restarts + 1
 
     def decayed(self, progress: float) -> float:
-        # Rounded, since a product such as 0.28 * 25 is just below the 7 where a cycle begins.
+        # Rounded, since a product such as 1 / 49 * 49 is below the 1 where a cycle begins.
         cycles = round(progress * self.cycles, 9)
         return self.above_min(half_cosine(1.0 if progress == 1 else cycles % 1))
 

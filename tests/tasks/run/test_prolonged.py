@@ -342,6 +342,11 @@ def run_x(config, tmp_path, monkeypatch):
         ([RUN, "trainer.max_steps=1.5"], "trainer.max_steps: must be a whole number"),
         ([RUN, "trainer.max_steps=null"], "trainer.max_steps: must be the new number of steps"),
         ([RUN, "trainer.max_steps=10,20"], "trainer.max_steps: takes one number of a run"),
+        (
+            [RUN, "trainer.max_tokens=1e9"],
+            "trainer.max_tokens: cannot change: the new length of a run that is resumed is a number"
+            " of steps; got trainer.max_tokens=1e9. Give trainer.max_steps=N.",
+        ),
     ],
 )  # fmt: skip
 def test_other_arguments_of_a_resumed_run_are_refused_with_their_reason(run_x, words, answer):
