@@ -7,7 +7,16 @@ ROOT = Path(__file__).resolve().parents[1]
 GUIDES = (
     *("first_run", "from_other_libraries", "architectures", "components", "data", "own_text"),
     *("own_tokenizer", "own_data", "tasks", "classification", "own_metric", "own_task"),
-    *("fine_tuning", "surgery", "published_models", "studies", "devices", "slurm", "runs"),
+    *(
+        "schedules",
+        "fine_tuning",
+        "surgery",
+        "published_models",
+        "studies",
+        "devices",
+        "slurm",
+        "runs",
+    ),
     *("loggers", "debugging"),
 )
 # File in the repository -> page.

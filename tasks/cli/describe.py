@@ -115,6 +115,7 @@ def _plain(description: Any) -> State:
 
     memory = description.training_memory
     return {
+        "steps": description.steps,
         "parameters": description.tree.parameters,
         "active_parameters": description.active_parameters,
         "frozen_parameters": description.frozen_parameters,

@@ -18,6 +18,8 @@ from tasks.cli.command import (
     styled,
     table,
 )
+from tasks.logging.run_length import format_length
+from xformer_kit.data.run_length import known_steps
 from xformer_kit.inspect.components import as_yaml
 from xformer_kit.inspect.describe import Description
 from xformer_kit.inspect.tree import ModuleNode
@@ -31,6 +33,7 @@ def print_page(
     print()
     console().print(_tree(description))
     sections = {
+        "Length of the run": styled(_length(description, config)),
         "FLOPs per token": _flops(description),
         "Memory of training": _memory(description, config),
         "Cache for generation": _cache(description),
@@ -106,6 +109,15 @@ def _tree_lines(
     for child in node.children:
         is_last = child is node.children[-1]
         yield from _tree_lines(child, below, "└─ " if is_last else "├─ ", depth + 1)
+
+
+def _length(description: Description, config: Facts) -> str:
+    if description.steps is not None:
+        return format_length(config, description.steps)
+    known = f"{config['trainer']['max_epochs']} epochs"
+    if (limit := known_steps(config)) is not None:
+        known += f", at most {format_length(config, limit)}"
+    return f"{known}; the steps of an epoch depend on the data"
 
 
 def _flops(description: Description) -> Any:

@@ -55,13 +55,14 @@ def _facts(path: Path) -> State:
     """Returns what the table has of a run; None for what is not known."""
     from tasks.study import state
     from xformer_kit.config import read_config
+    from xformer_kit.data.run_length import known_steps
     from xformer_kit.registry import ConfigError
 
     end = state.of(path)
     facts = end.facts
     try:
         config = {} if facts else read_config(path)
-        task, steps = config["task"]["name"], config["trainer"]["max_steps"]
+        task, steps = config["task"]["name"], known_steps(config)
     except (ConfigError, KeyError, TypeError):  # finished, or a damaged config
         task, steps = facts.get("task"), facts.get("steps")
     return {

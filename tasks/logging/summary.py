@@ -17,6 +17,7 @@ import torch
 
 from tasks import Config, Facts, Files, Metrics, State
 from tasks.logging.files import replace_text
+from tasks.logging.run_length import format_length
 from tasks.process.exit_codes import NONFINITE, RESTART_HINT
 from xformer_kit.files.saved_files import RESTORE_FIX, read_object
 from xformer_kit.metrics import KNOWN, TEST, VAL
@@ -112,18 +113,25 @@ def kernels(config: Config, vocab_size: int) -> dict[str, str]:
     }
 
 
-def start_line(config: Config, model: torch.nn.Module, train: Any, run_dir: Path) -> str:
-    """Returns the model, the training data and the directory of a run, in one line."""
+def start_line(config: Config, model: torch.nn.Module, data: Any, run_dir: Path) -> str:
+    """Returns the model, the training data, the length and the directory of a run, in one line;
+    data: its TrainingData.
+    """
     from xformer_kit.data.corpus.probes.base import TRAIN_EXAMPLES
 
     stacks = " and ".join(name for name in STACKS if name in config["model"])
     size = compact(sum(p.numel() for p in model.parameters()))
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     trained = f" ({compact(frozen)} frozen)" if frozen else ""
-    data, count = config["data"], "fresh" if len(train) >= TRAIN_EXAMPLES else f"{len(train):,}"
-    length = f"{'up to ' * hasattr(train, 'lengths')}{data['seq_len']:,}"
-    examples = f"{data['name']}: {count} examples of {length} tokens"
-    return f"{stacks}, {size} parameters{trained}, {examples}; {_relative_path(run_dir)}"
+    train, node = data.prepared.train, config["data"]
+    is_fresh = len(train) >= TRAIN_EXAMPLES  # a probe, whose examples never repeat
+    count = "fresh" if is_fresh else f"{len(train):,}"
+    size_text = f"{'up to ' * hasattr(train, 'lengths')}{node['seq_len']:,}"
+    examples = f"{node['name']}: {count} examples of {size_text} tokens"
+    per_epoch = None if is_fresh else data.batches.steps_per_epoch
+    length = format_length(config, data.total_steps, per_epoch)
+    place = _relative_path(run_dir)
+    return f"{stacks}, {size} parameters{trained}, {examples}, {length}; {place}"
 
 
 def write(summary: State, path: Path) -> None:

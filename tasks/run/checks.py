@@ -68,7 +68,7 @@ class SameConfig:
 def schedule_notes(config: Config, steps: int) -> Iterator[str]:
     """Yields a message if the warm-up of a run of `steps` is shortened."""
     warmup = config["schedule"].get("warmup", 0)
-    if (taken := shortened(warmup, steps)) != warmup:
+    if isinstance(warmup, int) and (taken := shortened(warmup, steps)) != warmup:
         yield (
             f"schedule.warmup: {warmup:,} steps are not fewer than the {steps:,} of the run, so the"
             f" warm-up is shortened to a tenth of the run, {taken:,}."

@@ -14,27 +14,28 @@ from tasks.checkpoints.checkpoints import newest
 from tasks.logging.files import replace_text
 from tasks.run.init_from import origin
 from xformer_kit.config import config_yaml, read_config
-from xformer_kit.data.preparation.training_data import run_steps
+from xformer_kit.data.run_length import run_steps
 from xformer_kit.files.saved_files import read_object
 from xformer_kit.optim.schedules import SCHEDULES, Schedule
 from xformer_kit.registry import config_error
 from xformer_kit.study.run_key import run_key
 
 PROLONGED = "prolonged.json"
-LENGTH_OPTIONS = ("trainer.max_steps", "trainer.max_epochs")
+OTHER_LENGTHS = ("max_tokens", "max_epochs")
+LENGTH_OPTIONS = ("trainer.max_steps", *(f"trainer.{key}" for key in OTHER_LENGTHS))
 
 
 def with_length(config: Config, max_steps: int | None) -> Config:
-    """Returns the config with this trainer.max_steps, and without a limit of epochs; the config
-    itself for None or its own length.
+    """Returns the config with this trainer.max_steps, and without a limit of tokens or epochs;
+    the config itself for None or its own length.
     """
     if max_steps is None:
         return config
     trainer = config["trainer"]
-    if max_steps == trainer["max_steps"] and not trainer.get("max_epochs"):
+    if max_steps == trainer["max_steps"] and not any(trainer.get(key) for key in OTHER_LENGTHS):
         return config
-    epochs = {"max_epochs": None} if "max_epochs" in trainer else {}
-    return {**config, "trainer": {**trainer, "max_steps": max_steps, **epochs}}
+    unlimited = {key: None for key in OTHER_LENGTHS if key in trainer}
+    return {**config, "trainer": {**trainer, "max_steps": max_steps, **unlimited}}
 
 
 def check_length(
@@ -117,7 +118,8 @@ def record(run_dir: Path, config: Config, step: int, steps_per_epoch: int) -> st
     saved = read_config(run_dir)["trainer"]
     if with_length({"trainer": saved}, config["trainer"]["max_steps"])["trainer"] is saved:
         return ""
-    before, after = (run_steps(trainer, steps_per_epoch) for trainer in (saved, config["trainer"]))
+    old = {**config, "trainer": saved}
+    before, after = (run_steps(each, steps_per_epoch) for each in (old, config))
     kept = [change for change in changes(run_dir) if change.get("step") != step]
     # No step has had the length of a change at this step, which this one replaces.
     before = next((c["before"] for c in changes(run_dir) if c.get("step") == step), before)

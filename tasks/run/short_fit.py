@@ -48,6 +48,7 @@ def fit(config: Config, steps: int, callback: Callback) -> EvaluatedTask:
         **config["trainer"],
         "devices": 1,
         "max_steps": steps,
+        "max_tokens": None,
         "max_epochs": None,
         "val_every": None,
         "on_nonfinite": "skip",

@@ -240,7 +240,7 @@ class TrainingProcess:
     def _announce(self) -> None:
         """Prints what is trained, and removes the summary of a run that is continued."""
         step, model = self.task.step, self.task.model
-        self._print_line(summary.start_line(self.config, model, self.prepared.train, self.run_dir))
+        self._print_line(summary.start_line(self.config, model, self.data, self.run_dir))
         if self.checkpoint:
             self._print_line(f"Going on at step {step:,} of {self.total_steps:,}.")
         per_epoch = self.data.batches.steps_per_epoch

@@ -37,6 +37,9 @@ def with_steps(variant: Variant, tolerance: float, costs: Any) -> Variant:
     """
     if (rung := variant.rung) is None:
         return variant
+    if (length := variant.config["trainer"].get("max_tokens")) is not None:
+        rule = "is not used, since the ladder sets the steps of each rung"
+        raise config_error("trainer.max_tokens", rule, length, "Set it to null.")
     config, off = with_tokens(variant.config, rung, costs)
     steps = config["trainer"]["max_steps"]
     if abs(off) > tolerance:

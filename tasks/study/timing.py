@@ -74,7 +74,8 @@ class StepClock:
     @staticmethod
     def _key(config: Config) -> str:
         """Returns the hash of a config without its seed and number of steps."""
-        return config_hash({**config, "seed": 0, "trainer": {**config["trainer"], "max_steps": 1}})
+        length = {"max_steps": 1, "max_tokens": None}
+        return config_hash({**config, "seed": 0, "trainer": {**config["trainer"], **length}})
 
     def write(self) -> None:
         """Saves the measured times."""

@@ -158,7 +158,7 @@ ONE_FAULT = {
     "optim=adamz": "optim: no optim is called 'adamz'. Did you mean 'adamw'? Known: adamw.",
     "schedule=cosin": (
         "schedule: no schedule is called 'cosin'. Did you mean 'cosine'? Known: constant, cosine,"
-        " inverse_sqrt, linear, wsd."
+        " inverse_sqrt, linear, one_cycle, polynomial, wsd."
     ),
     "model.layers=0": "model.layers: must be at least 1; got 0.",
     "extra.future_tokens.count=1": "extra.future_tokens.count: must be at least 2 tokens; got 1.",

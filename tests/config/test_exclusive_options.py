@@ -23,6 +23,7 @@ VALUES = {
     "ffn.multiple_of": 8,
     "trainer.max_epochs": 2,
     "trainer.max_steps": 30,
+    "trainer.max_tokens": 10**6,
     "ema.decay": 0.9,
     "checkpoints.average": 2,
     "lora.rank": 2,
@@ -34,7 +35,14 @@ FIRST = ("data.batch_size", "data.valid_path", "data.test_path", "ffn.width", "t
 FIRST += ("ema.decay", "lora.rank")
 OTHER = [other for path in FIRST for other in REPLACES[path]]
 # (options that are set, options that they replace)
-DIRECTIONS = [(FIRST, OTHER), ([o for o in OTHER if o in REPLACES], FIRST[1:])]
+OTHERS = [o for o in OTHER if o in REPLACES and o != "trainer.max_tokens"]
+TOKENS, LENGTHS = ("trainer.max_tokens",), ("trainer.max_steps", "trainer.max_epochs")
+DIRECTIONS = [
+    (FIRST, OTHER),
+    (OTHERS, (*FIRST[1:], *TOKENS)),
+    (TOKENS, LENGTHS),
+    (LENGTHS[:1], TOKENS),
+]
 
 
 def composed(words, config_dir=None):

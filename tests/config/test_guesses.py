@@ -83,7 +83,7 @@ GUESSES = {
     "mask=local": "Did you mean 'sliding_window'?",
     "norm.placement=post": "Try placement=post.",
     "norm=RMSNorm": "Did you mean 'rms'?",
-    "schedule.warmup_ratio=0.1": "Multiply by trainer.max_steps and set schedule.warmup.",
+    "schedule.warmup_ratio=0.1": "Try schedule.warmup=0.1.",
     "kernel=flash_attention_2": "Did you mean 'auto'?",
     "kernel=xformers": "Did you mean 'auto'?",
     "logger=wb": "Did you mean 'wandb'?",

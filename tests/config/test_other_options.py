@@ -46,7 +46,9 @@ def fault_of(word):
         ("lora_r=8", "Try lora.rank=8."),
         ("lora.r=8", "Try lora.rank=8."),
         ("eval_strategy=epoch", "Try trainer.val_every=200."),
-        ("max_tokens=10000", "data.batch_size * data.seq_len and set trainer.max_steps."),
+        ("max_tokens=10000", "Try trainer.max_tokens=10000."),
+        ("train_tokens=10000", "Try trainer.max_tokens=10000."),
+        ("schedule.final=0.2", "Try schedule.min=0.2."),
         ("load_best_model_at_end=true", "--checkpoint best evaluates the best one."),
         ("optim.learning_rate=1e-3", "Try optim.lr=0.001."),
         ("trainer.learning_rate=1e-3", "Try optim.lr=0.001."),
@@ -123,6 +125,7 @@ def test_options_that_are_named_exist():
     ("word", "path"),
     [
         ("trainer.max_steps=1e3", ("trainer", "max_steps")),
+        ("trainer.max_tokens=1e9", ("trainer", "max_tokens")),
         ("data.seq_len=1e3", ("data", "seq_len")),
         ("seed=1e3", ("seed",)),
         ("model.dim=1.28e2", ("model", "dim")),
@@ -142,3 +145,4 @@ def test_a_fraction_and_a_float_option_are_not_rounded():
     assert fault_of("trainer.max_steps=1.5").startswith("trainer.max_steps: must be a whole number")
     limit = compose(["trainer.limit_val_batches=1.0"])["trainer"]["limit_val_batches"]
     assert type(limit) is float  # 1.0 is all batches, 1 is one
+    assert compose(["schedule.warmup=0.25"])["schedule"]["warmup"] == 0.25

@@ -53,8 +53,8 @@ MESSAGES = {
     "~model": "model: a run needs one; it cannot be taken out. Name another.",
     "min_epochs=3": "min_epochs: is decided by trainer.max_steps, which every run reaches here; got"
     " 3. Leave it out.",
-    "warmup_ratio=0.1": "warmup_ratio: the warm-up is a number of steps; got 0.1. Multiply by"
-    " trainer.max_steps and set schedule.warmup.",
+    "warmup_ratio=0.1": "warmup_ratio: is called schedule.warmup here; got 0.1. Try"
+    " schedule.warmup=0.1.",
     "tags=[a]": "tags: the config has no such key. Try 'logger.tags=[a]'.",
     "data=tinyshakespeare": "data: 'tinyshakespeare' is a text file, which no command here"
     f" downloads. Get {SHAKESPEARE}, and give it as data=text data.path=FILE.",

@@ -13,7 +13,7 @@ from xformer_kit.laws.registry import SLOW
 from xformer_kit.laws.trials import trials
 
 ROOT = Path(__file__).parents[2]
-FAST = {"ascii", "cooldown"}  # their kinds have laws without models
+FAST = {"ascii", "step_decay"}  # their kinds have laws without models
 FILES = [
     pytest.param(path, id=path.stem, marks=() if path.stem in FAST else pytest.mark.extended)
     for path in sorted(EXAMPLES.glob("*.py"))

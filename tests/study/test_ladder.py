@@ -226,6 +226,9 @@ def test_rungs_that_cannot_be_trained_are_refused(plan):
         match=r"^trainer.max_epochs: ends the run after 10 steps, and its rung has 34\. Set",
     ):
         ladder_steps.with_steps(replace(first, config=short), 0.01, costs)
+    limited = {**first.config, "trainer": {**first.config["trainer"], "max_tokens": 10**6}}
+    with pytest.raises(ConfigError, match=r"^trainer.max_tokens: is not used, since the ladder"):
+        ladder_steps.with_steps(replace(first, config=limited), 0.01, costs)
     steep = [replace(v, cost={**v.cost, "tokens": 20 * v.cost["params"]}) for v in plan.variants]
     assert messages(ladder_steps.law_faults(steep))[0].startswith(
         "study.design: A scaling law of parameters and tokens needs at least 6 pairs"

@@ -101,6 +101,29 @@ def test_a_budget_is_matched_by_its_knob(match, by):
     )
 
 
+@pytest.mark.parametrize(
+    ("match", "factor", "level", "other"),
+    [("tokens", "data.batch_size", 4, 7), ("flops", "model.layers", 2, 1)],
+)
+def test_a_budget_replaces_the_tokens_of_the_line_by_steps(match, factor, level, other):
+    """Steps of 7 rows miss the tokens of the baseline by less than 1 %; half of the layers need
+    more tokens than the line has for as many FLOPs.
+    """
+    plan = planned(
+        *("trainer.max_steps=null", "trainer.max_tokens=1e6"),
+        baseline={factor: level},
+        factors={factor: [other]},
+        budget={"match": match, "by": "trainer.max_steps", "tolerance": 0.01},
+    )
+    base, variant = plan.variants
+    assert base.cost["tokens"] <= 1e6 and base.config["trainer"]["max_tokens"] == 10**6
+    assert variant.cost[match] == pytest.approx(base.cost[match], rel=0.01)
+    steps, *replaced = variant.knob
+    assert steps == f"trainer.max_steps={variant.cost['steps']}"
+    assert replaced == ["trainer.max_tokens=null"]
+    assert variant.config["trainer"]["max_tokens"] is None
+
+
 def test_the_knob_finds_the_nearest_whole_number():
     """cost = 7 width + 3: 100 lies between 13 (94) and 14 (101), and 14 is nearer."""
     config = {"ffn": {"width": 1, "expand": None}, "model": {"dim": 8}}

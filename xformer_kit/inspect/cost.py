@@ -4,6 +4,7 @@ import json
 
 import torch
 
+from xformer_kit.data.run_length import step_tokens
 from xformer_kit.inspect import flops
 from xformer_kit.inspect.parameters import count
 from xformer_kit.model.build import build_model
@@ -57,6 +58,4 @@ class Cost:
 
 def tokens(config: Node, steps: int) -> float:
     """Number of tokens in `steps` optimizer steps, including padding."""
-    data = config["data"]
-    per_step = data.get("batch_tokens")
-    return steps * (data["batch_size"] * data["seq_len"] if per_step is None else per_step)
+    return steps * step_tokens(config["data"])

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from xformer_kit.config.faults.size import ensure_countable
+from xformer_kit.data.run_length import known_steps
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect import flops, memory, parameters
 from xformer_kit.inspect.explain import AttentionExplanation, attentions
@@ -60,6 +61,7 @@ class Description(NamedTuple):
     unknown: list[str]  # messages: which of these are None, and why
     given_logits: float  # share of the tokens whose logits are computed in training
     parameters: list[ParameterRow]
+    steps: int | None  # optimizer steps of a run; None if they depend on the size of the data
     frozen_parameters: int = 0  # not trained: of model.freeze, or all but the adapters of lora
 
 
@@ -96,6 +98,7 @@ def describe(
         unknown,
         given_logits,
         _parameter_rows(model),
+        None if config["trainer"].get("max_epochs") else known_steps(config),
         parameters.frozen(model, config),
     )
 

@@ -90,7 +90,8 @@ def fitting(annotation: Any) -> frozenset[type]:
 
 def whole_number(annotation: Any, value: Any) -> Any:
     """Returns a whole number that is written as a float, such as 1e3, as an integer if the type has
-    integers and no floats, also in a list; other values unchanged.
+    integers, also in a list; other values unchanged. In a type with floats, which are shares such
+    as 1.0, only numbers above 1.
     """
     if isinstance(value, list):
         types = (annotation, *get_args(annotation))
@@ -99,7 +100,7 @@ def whole_number(annotation: Any, value: Any) -> Any:
     if type(value) is not float or not value.is_integer() or int not in fitting(annotation):
         return value
     kinds = get_args(annotation) or (annotation,)
-    return value if float in kinds else int(value)
+    return value if float in kinds and value <= 1 else int(value)
 
 
 def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Faults:

@@ -21,6 +21,8 @@ COST_NAMES = {
     "tokens": "tokens",
     "seconds": "seconds",
 }
+# Knob -> (group, key) of an option that would decide instead of it.
+TURNED_OFF = {"ffn.width": ("ffn", "expand"), "trainer.max_steps": ("trainer", "max_tokens")}
 # value of the knob -> relative difference from the target; None if a component refuses the value
 Off = Callable[[int], float | None]
 Costs = Callable[[Config], float]  # config -> its cost
@@ -73,10 +75,9 @@ def match_budget(
     best = min(near, key=lambda value: abs(near[value]))
     if abs(near[best]) > node["tolerance"]:
         raise _unmatched(node, target, near)
-    words = (
-        f"{knob}={best}",
-        *(["ffn.expand=null"] if knob == "ffn.width" and config["ffn"].get("expand") else []),
-    )
+    group, key = TURNED_OFF.get(knob, ("", ""))
+    is_set = bool(group) and config[group].get(key) is not None
+    words = (f"{knob}={best}", *([f"{group}.{key}=null"] if is_set else []))
     return Match(words, near[best])
 
 
@@ -100,8 +101,8 @@ def with_knob(config: Config, knob: str, value: int) -> Config:
     changed = to_plain(config)
     group, _, key = knob.partition(".")
     changed[group] = {**changed[group], key: value}
-    if knob == "ffn.width":
-        changed[group]["expand"] = None
+    if knob in TURNED_OFF:
+        changed[group][TURNED_OFF[knob][1]] = None
     return changed
 
 

@@ -170,17 +170,22 @@ class Optim(TypedDict, total=False):  # a component of optim
     max_side: int
 
 
-ScheduleName = Literal["cosine", "linear", "constant", "wsd", "inverse_sqrt",
-    "constant_with_warmup", "cos", "cosine_annealing", "cosine_with_warmup", "flat",
-    "inverse_square_root", "linear_with_warmup", "none", "rsqrt", "trapezoidal",
+ScheduleName = Literal["cosine", "linear", "constant", "polynomial", "wsd", "inverse_sqrt",
+    "one_cycle", "1cycle", "constant_with_warmup", "cos", "cosine_annealing",
+    "cosine_with_restarts", "cosine_with_warmup", "flat", "inverse_square_root",
+    "linear_with_warmup", "none", "onecycle", "poly", "polynomial_decay", "rsqrt", "trapezoidal",
     "warmup_stable_decay"]
 
 
 class Schedule(TypedDict, total=False):  # a component of schedule
     name: ScheduleName
-    warmup: int
-    final: float
+    warmup: int | float
+    min: float
+    restarts: int
+    power: float
     decay: float
+    shape: Literal['linear', 'sqrt', 'cosine', 'exponential']
+    first: float
 
 
 LoggerName = Literal["wandb", "csv", "tensorboard", "mlflow", "none"]
@@ -336,6 +341,7 @@ class Trainer(TypedDict, total=False):  # settings
     benchmark: bool | None
     inference_mode: bool
     detect_anomaly: bool
+    max_tokens: int | None
     accumulate: Literal['auto'] | int
     val_every: int | None
     checkpoint_every: int | None

@@ -42,6 +42,7 @@ def test_the_page_of_describe_fits_the_terminal(capsys, monkeypatch, columns):
     assert max(map(len, out.splitlines())) <= int(columns)
     for heading in (
         "parameters",
+        "Length of the run",
         "FLOPs per token",
         "Memory of training",
         "Cache for generation",

@@ -91,6 +91,8 @@ EQUAL_SO_FAR = {
     "wsd": (0, 2, 10),
     "cosine": (0, 2),
     "linear": (0, 2),
+    "one_cycle": (0, 2),
+    "polynomial": (0, 2),
 }
 
 
@@ -199,8 +201,9 @@ def test_a_run_that_is_killed_between_the_files_of_a_new_length_has_one_of_both(
 
 
 @pytest.mark.extended
-def test_epochs_are_no_limit_of_a_run_that_is_prolonged(begin):
-    _, run = begin("run", "schedule=constant", "trainer.max_steps=null", "trainer.max_epochs=1")
+@pytest.mark.parametrize("length", ["trainer.max_epochs=1", "trainer.max_tokens=1000"])
+def test_epochs_and_tokens_are_no_limit_of_a_run_that_is_prolonged(begin, length):
+    _, run = begin("run", "schedule=constant", "trainer.max_steps=null", length)
     steps = state(run)["global_step"]
     assert resume_run(run, max_steps=steps + 3) == 0
     assert state(run)["global_step"] == steps + 3
@@ -339,6 +342,11 @@ def run_x(config, tmp_path, monkeypatch):
         ([RUN, "trainer.max_steps=1.5"], "trainer.max_steps: must be a whole number"),
         ([RUN, "trainer.max_steps=null"], "trainer.max_steps: must be the new number of steps"),
         ([RUN, "trainer.max_steps=10,20"], "trainer.max_steps: takes one number of a run"),
+        (
+            [RUN, "trainer.max_tokens=1e9"],
+            "trainer.max_tokens: cannot change: the new length of a run that is resumed is a number"
+            " of steps; got trainer.max_tokens=1e9. Give trainer.max_steps=N.",
+        ),
     ],
 )  # fmt: skip
 def test_other_arguments_of_a_resumed_run_are_refused_with_their_reason(run_x, words, answer):

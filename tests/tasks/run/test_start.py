@@ -119,6 +119,18 @@ def test_epochs_count_in_optimizer_steps(begin):
     assert rows(folder)[-1]["step"] == "6"
 
 
+def test_tokens_count_in_whole_optimizer_steps(begin, capsys):
+    """8 rows of 16 tokens are 128 tokens a step; a share of the warm-up is one of 6 steps."""
+    words = "trainer.max_steps=null", "trainer.max_tokens=800", "schedule.warmup=0.5"
+    code, folder = begin("tokens", *words)
+    assert code == 0
+    assert [row["step"] for row in rows(folder)] == list("123456")
+    factors = [float(row["lr"]) for row in rows(folder)]
+    assert factors[3] == max(factors) and factors[0] == pytest.approx(factors[3] / 4)
+    assert "6 steps (768 tokens, " in (first := capsys.readouterr().err.splitlines()[0])
+    assert "warm-up 3)" in first
+
+
 def test_a_batch_that_accumulation_does_not_divide_is_refused(config, tmp_path, capsys):
     config = config()
     config["trainer"]["accumulate"] = 3

@@ -41,7 +41,10 @@ def test_the_defaults_have_no_fault():
         ),
         (
             {"max_steps": None},
-            "trainer.max_steps: must be given where max_epochs is not; got null and null.",
+            (
+                "trainer.max_steps: must be set if trainer.max_tokens and trainer.max_epochs are"
+                " not; got null. Try trainer.max_steps=2000."
+            ),
         ),
         ({"limit_val_batches": 0}, "trainer.limit_val_batches: must be above 0; got 0."),
         ({"max_time": "8h"}, "trainer.max_time: must be days:hours:minutes:seconds; got '8h'."),

@@ -107,7 +107,8 @@ def test_the_first_line_names_model_data_and_directory(begin, capsys):
     first = capsys.readouterr().err.splitlines()[0]
     assert code == 0
     assert re.fullmatch(
-        rf"decoder, {compact(parameters)} parameters, text: [\d,]+ examples of 16 tokens; {folder}",
+        rf"decoder, {compact(parameters)} parameters, text: [\d,]+ examples of 16 tokens,"
+        rf" 1 step \(128 tokens, 0\.\d+ epochs\); {folder}",
         first,
     )
 

@@ -25,6 +25,7 @@ from xformer_kit.config.options.settings import SETTINGS, missing_settings
 from xformer_kit.config.options.trainer_schema import OPTIONS as TRAINER
 from xformer_kit.config.options.trainer_schema import faults as trainer_faults
 from xformer_kit.data.corpus import CORPORA
+from xformer_kit.data.run_length import step_tokens
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.plan import KINDS, STACKS, ModelPlan, as_node, model_plan
@@ -270,6 +271,7 @@ def _run_settings_faults(config: Node) -> Faults:
                 )
     yield from average_faults(config)
     yield from monitored_faults(config)
+    yield from _length_faults(config)
     max_len, seq_len = config["model"].get("max_len"), config["data"].get("seq_len")
     if max_len is not None and seq_len is not None and max_len < seq_len:
         yield Fault(
@@ -277,6 +279,21 @@ def _run_settings_faults(config: Node) -> Faults:
             "must be at least data.seq_len",
             got=f"{max_len} and {seq_len}",
             fix="null is data.seq_len.",
+        )
+
+
+def _length_faults(config: Node) -> Faults:
+    """Yields the fault of a run of fewer tokens than a step has."""
+    tokens = config["trainer"].get("max_tokens")
+    if tokens is not None and tokens < (least := step_tokens(config["data"])):
+        named = (
+            "batch_tokens" if config["data"].get("batch_tokens") else "batch_size * data.seq_len"
+        )
+        yield Fault(
+            "trainer.max_tokens",
+            f"must be at least the {least:,} tokens of one step, data.{named}",
+            got=f"{tokens:,}",
+            fix="Give the tokens of the whole run, such as 1e9.",
         )
 
 

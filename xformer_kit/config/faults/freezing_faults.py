@@ -3,6 +3,7 @@
 from difflib import get_close_matches
 
 from xformer_kit.config.faults.size import meta_model
+from xformer_kit.data.run_length import known_steps
 from xformer_kit.registry import Fault, Faults, Node
 
 
@@ -10,7 +11,7 @@ def freezing_faults(config: Node) -> Faults:
     """Yields the faults of frozen parameters in a config whose model is valid. The model is built
     without values if there is a pattern.
     """
-    model, trainer = config["model"], config["trainer"]
+    model = config["model"]
     patterns, until = model.get("freeze"), model.get("unfreeze_at")
     if not patterns:
         return
@@ -26,7 +27,7 @@ def freezing_faults(config: Node) -> Faults:
     if len(Freezing(built, patterns).parameters) == sum(1 for _ in built.parameters()):
         rule = "leaves no parameter to train"
         yield Fault("model.freeze", rule, patterns, "Leave a pattern out.")
-    steps = trainer.get("max_steps")
+    steps = known_steps(config)
     if until is not None and steps is not None and until >= steps:
         rule = "must be below the steps of the run"
         yield Fault("model.unfreeze_at", rule, f"{until:,} and {steps:,}", "Try null: never.")

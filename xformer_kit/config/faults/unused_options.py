@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from xformer_kit.config.faults.component_faults import Refusals
 from xformer_kit.config.faults.data_faults import unread_key_faults
 from xformer_kit.config.faults.option_places import Place, option_places
+from xformer_kit.data.run_length import known_steps
 from xformer_kit.optim.schedules import shortened
 from xformer_kit.plan import CARRIED, KINDS, STACKS, Node, StackPlan, as_node, stacks
 from xformer_kit.registry import Context, Fault, Faults, Registry, format_value
@@ -114,7 +115,7 @@ def unused_overrides(config: Node, keys: Iterable[str]) -> Faults:
         chosen = [fault for fault in unused if fault.path == key.removesuffix(".name")]
         yield from (replace(fault, path=key) for fault in (*inside[:1], *chosen))
         if key == "schedule.warmup":
-            yield from _warmup_faults(config, config["trainer"].get("max_steps"))
+            yield from _warmup_faults(config, known_steps(config))
         if key == "trainer.checkpoint_every":
             yield from _checkpoint_faults(key, config["trainer"])
 
@@ -132,7 +133,7 @@ def _warmup_faults(config: Node, steps: int | None) -> Faults:
     run, None if unknown.
     """
     warmup = as_node(config["schedule"]).get("warmup", 0)
-    if steps is not None and warmup >= steps:
+    if steps is not None and isinstance(warmup, int) and warmup >= steps:
         yield Fault(
             "schedule.warmup",
             "must be below the steps of the run, or the learning rate never reaches optim.lr",

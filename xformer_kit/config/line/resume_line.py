@@ -13,7 +13,7 @@ from xformer_kit.plan import KINDS
 from xformer_kit.registry import ConfigError, Fault, Faults, Node, format_value
 from xformer_kit.text.command_lines import value
 
-LENGTH = "trainer.max_steps"
+LENGTH, OTHER_LENGTHS = "trainer.max_steps", ("trainer.max_tokens", "trainer.max_epochs")
 OF_MODEL = ("model", *KINDS, "extra", "tokenizer", "task", "init")
 OF_LINE = ("components", "resume")  # instructions that a line with resume may have
 # Node at the top of the config -> why a resumed run keeps it.
@@ -75,6 +75,9 @@ def _other_fault(override: Override, run: str) -> Fault:
     """Returns the fault of an argument that would change a run."""
     node, word = override.key_or_group.partition(".")[0], str(override.input_line)
     fix = "Leave it out, or start a new run"
+    if override.key_or_group in OTHER_LENGTHS:
+        rule = "cannot change: the new length of a run that is resumed is a number of steps"
+        return Fault(override.key_or_group, rule, word, f"Give {LENGTH}=N.")
     if node not in (*OF_MODEL, "hydra"):
         fix += f" from its weights, with init_from={value(run)}"
     rule = f"cannot change: {REASONS.get(node, OTHER_REASON)}"

@@ -28,7 +28,7 @@ from xformer_kit.registry import (
 from xformer_kit.registry.other_libraries import REPLACED
 
 TRAINER = Registry("settings", group="trainer")
-MAX_STEPS = 10**12  # more overflow counters of examples
+MAX_STEPS, MAX_TOKENS = 10**12, 10**15  # more overflow counters of examples
 
 
 @TRAINER.register("ours")
@@ -36,6 +36,8 @@ MAX_STEPS = 10**12  # more overflow counters of examples
 class OwnTrainerOptions:
     """Options of our own."""
 
+    # tokens of training, with padding, in whole optimizer steps; null: max_steps or max_epochs
+    max_tokens: int | None = None
     # micro-batches per optimizer step; auto: the fewest that fit
     accumulate: int | Literal["auto"] = "auto"
     val_every: int | None = 200  # optimizer steps between validations; null: only at the end
@@ -68,9 +70,9 @@ class LightningOptions:
     precision: Literal[
         "auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"
     ] = "auto"
-    # passes over the training data; gives max_steps where that is null
+    # passes over the training data; null: max_steps or max_tokens
     max_epochs: int | None = None
-    max_steps: int | None = 2000  # optimizer steps
+    max_steps: int | None = 2000  # optimizer steps; null: max_tokens or max_epochs
     max_time: str | dict | None = None  # DD:HH:MM:SS after which training stops; it can be resumed
     # optimizer steps per epoch, or a fraction of them
     limit_train_batches: int | float | None = None
@@ -143,6 +145,7 @@ def _out_of_range(options: Options) -> Faults:
         numbers,
         max_steps=1,
         max_epochs=1,
+        max_tokens=1,
         num_nodes=1,
         accumulate=1,
         val_every=1,
@@ -153,7 +156,7 @@ def _out_of_range(options: Options) -> Faults:
         profile=0,
         decode_tokens=0,
     )
-    yield from at_most(numbers, max_steps=MAX_STEPS, max_epochs=MAX_STEPS)
+    yield from at_most(numbers, max_steps=MAX_STEPS, max_epochs=MAX_STEPS, max_tokens=MAX_TOKENS)
     limits = dict.fromkeys(("limit_train_batches", "limit_val_batches"), 0)
     unlimited = "null means no limit."
     yield from above(numbers, unlimited, **limits, gradient_clip_val=0, rank_timeout=0)
@@ -165,9 +168,9 @@ def _out_of_range(options: Options) -> Faults:
                 got=value,
                 fix="Give a whole number to count batches.",
             )
-    if options.max_steps is None and options.max_epochs is None:
-        rule, fix = "must be given where max_epochs is not", "Try trainer.max_steps=2000."
-        yield Fault("max_steps", rule, got="null and null", fix=fix)
+    if options.max_steps is options.max_tokens is options.max_epochs is None:
+        rule = "must be set if trainer.max_tokens and trainer.max_epochs are not"
+        yield Fault("max_steps", rule, got="null", fix="Try trainer.max_steps=2000.")
     yield from _devices(options.devices)
     limit = options.max_time
     try:

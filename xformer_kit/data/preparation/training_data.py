@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -23,6 +23,7 @@ from xformer_kit.data.mixing import MixedExamples
 from xformer_kit.data.order import GlobalBatches, StepBatches
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.preparation.prepare import Prepared
+from xformer_kit.data.run_length import run_steps
 from xformer_kit.registry import config_error
 
 
@@ -66,15 +67,6 @@ class StepSampler:
         ]
 
 
-def run_steps(trainer: Mapping[str, Any], steps_per_epoch: int) -> int:
-    """Returns the smaller of trainer.max_steps and trainer.max_epochs in optimizer steps; null is
-    no limit, and at most one of them is null.
-    """
-    epochs = trainer.get("max_epochs")
-    bounds = [trainer.get("max_steps"), epochs and epochs * steps_per_epoch]
-    return min(bound for bound in bounds if bound)
-
-
 class TrainingData:
     """The training and validation splits of a prepared corpus, with their batches and loaders."""
 
@@ -115,7 +107,7 @@ class TrainingData:
     @property
     def total_steps(self) -> int:
         """Optimizer steps of the run."""
-        return run_steps(self.config["trainer"], self.batches.steps_per_epoch)
+        return run_steps(self.config, self.batches.steps_per_epoch)
 
     def step_sampler(self, accumulate: int, rank: int, world: int, start: int = 0) -> StepSampler:
         return StepSampler(
