@@ -357,6 +357,14 @@ class Model(nn.Module):
         """
         return empty_cache(self.stack, rows, length, source_length)
 
+    def before_steps(self) -> None:
+        """Calls `before_steps` of each module that has it. Call it before training whose every step
+        ends with `after_step`: else what modules know of the last step is not known in the first.
+        """
+        for module in self.modules():
+            if module is not self and hasattr(module, "before_steps"):
+                module.before_steps()  # type: ignore[operator]
+
     def after_step(self, report: Report) -> None:
         """Applies constraints, and calls `after_step` of each module that has it with the module's
         report, summed over the micro-batches and ranks of an optimizer step. Call it after each
