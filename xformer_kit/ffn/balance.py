@@ -16,9 +16,9 @@ class BalanceLoss(nn.Module):
     arXiv:2501.11873).
     """
 
-    # Papers: f_i and P_i are of the same tokens, of one micro-batch (Switch) or of the micro-batches
-    # of a step so far (Qiu et al.), whose gradients depend on how a batch is split.   Here: f_i is
-    # known before the step. It costs `experts` numbers per layer, and no time.
+    # Papers: f_i and P_i are of the same tokens, those of a micro-batch (Switch) or of a step so
+    # far (Qiu et al.), so that gradients depend on how a batch is split.   Here: f_i is known
+    # before the step. It costs `experts` numbers per layer, and no time.
 
     # Loads of the last step divided by their mean; 0: not known.
     relative_load: Tensor

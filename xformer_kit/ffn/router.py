@@ -95,6 +95,7 @@ class TokenChoice(LearnedRouter):
         self.scale = scale
         self.grouping = grouping
         self.balance = BalanceLoss(experts, balance)
+        self.adds_loss |= bool(balance)
         self.correction = correction
         self.register_buffer(
             "correction_bias", None if correction is None else torch.zeros(experts)

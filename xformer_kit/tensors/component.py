@@ -26,6 +26,7 @@ class Component(Protocol):
     first_axes: tuple[str, ...]
     # its persistent buffers that only training reads: published files do not have them
     training_buffers: tuple[str, ...]
+    adds_loss: bool  # whether its report has a `loss`
 
     @classmethod
     def check(cls, options: Options, context: Context) -> Iterator[Fault]:
