@@ -11,9 +11,10 @@ from xformer_kit.tensors.tokens import Tokens
 
 # Presets with different components, and the layers of one period of their pattern.
 PRESETS = {
-    **dict.fromkeys(["llama", "gpt2", "bloom", "mpt", "gptj", "gpt_neo", "phi", "olmo2", "opt"], 2),
+    **dict.fromkeys(["llama", "gpt2", "bloom", "mpt", "gptj", "gpt_neo", "phi"], 2),
     **dict.fromkeys(["bert", "deberta_v2", "mpnet", "t5", "bart", "whisper", "transformer"], 2),
-    **dict.fromkeys(["mixtral", "gpt_oss", "deepseek_v3", "nanochat", "minicpm3"], 2),
+    **dict.fromkeys(["mixtral", "gpt_oss", "nanochat", "minicpm3"], 2),
+    "deepseek_v3": 4,
     "lfm2": 3,
     "cohere2": 4,
     "modernbert": 4,
