@@ -31,10 +31,10 @@ from tests.forked_train import ForkedTrain, train
 
 DDP = ["trainer=ddp", "trainer.devices=2"]
 PLAIN = ["model.dropout=0", "attn.dropout=0", "data.num_workers=0", "trainer.max_steps=30"]
-EXPERTS = [  # in the last layer, without the loss that is outside the law
+EXPERTS = [  # in the last layer
     "model.decoder.last=[sparse]",
     "model.decoder.variants.sparse.ffn={name: moe, experts: 3}",
-    "model.decoder.variants.sparse.ffn.router={name: softmax, balance: 0.0, correction: 0.01}",
+    "model.decoder.variants.sparse.ffn.router={name: softmax, balance: 1.0, correction: 0.01}",
 ]
 LONG = ["data.num_workers=0", "trainer.max_steps=100000", "trainer.val_every=null"]
 
@@ -109,6 +109,23 @@ def test_two_processes_make_the_update_of_one(tmp_path, text):  # noqa: F811
         ]  # of all ranks and micro-batches
         assert [a[name] for name in loads] == [b[name] for name in loads]
         assert sum(float(a[name]) for name in loads) == pytest.approx(1)
+
+
+@pytest.mark.extended
+def test_in_float64_experts_of_two_processes_and_of_micro_batches_are_those_of_one(
+    tmp_path,
+    text,  # noqa: F811
+):
+    words = [*PLAIN, *EXPERTS, "trainer.precision=64-true", "trainer.max_steps=12"]
+    words += ["schedule.warmup=1", f"data.path={text}"]
+    finish(start(tmp_path, tmp_path / "1", text, *words, "trainer.accumulate=1"))
+    finish(start(tmp_path, tmp_path / "4", text, *words, "trainer.accumulate=4"))
+    for rank in start_ranks(tmp_path, [*TINY, *words, f"hydra.run.dir={tmp_path / 'ranks'}"]):
+        finish(rank)
+    for name, weight in weights(tmp_path / "1").items():
+        for run in ("4", "ranks"):
+            other = weights(tmp_path / run)[name]
+            torch.testing.assert_close(other, weight, rtol=1e-9, atol=1e-10, msg=f"{run}: {name}")
 
 
 @pytest.mark.extended

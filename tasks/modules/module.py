@@ -143,6 +143,7 @@ class Task(pl.LightningModule):
         self._world_size = trainer.world_size
         self._seed = self.config["seed"]
         self.start_step = self.step
+        self.model.before_steps()  # type: ignore[operator]
         if self.checkpoint:
             self._restore_optimizer(self.checkpoint)
         # After the optimizer's state has been loaded, which needs memory.

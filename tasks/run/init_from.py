@@ -26,7 +26,7 @@ from xformer_kit.model.transfer import PATH, Transfer, plan_transfer, rows_of_to
 from xformer_kit.objective import objective_of
 from xformer_kit.pretrained import copy_kept
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
-from xformer_kit.tensors import canonical, parameter_table
+from xformer_kit.tensors import canonical, parameter_table, training_buffers
 from xformer_kit.text.command_lines import value
 from xformer_kit.text.tensor_lists import not_copied
 
@@ -46,7 +46,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
         name: _rows(tokens[side], min(size, len(weights.get(name, ()))))
         for name, (size, side) in vocabularies.items()
     }
-    transfer = plan_transfer(model, weights, rows, allow, _adapters(model))
+    transfer = plan_transfer(model, weights, rows, allow, _added(model))
     unfit = _vocabulary_faults(config, tokens, rows, weights, vocabularies)
     if faults := [*unfit, *transfer.faults]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
@@ -80,13 +80,15 @@ def check_shapes(config: Config) -> None:
     }
     allow = config["init_from"].get("allow")
     # A pattern may be of a tensor that depends on the vocabularies of the data.
-    faults = plan_transfer(model, weights, rows, allow, _adapters(model)).faults
+    faults = plan_transfer(model, weights, rows, allow, _added(model)).faults
     if faults := [fault for fault in faults if fault.path == PATH]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
 
 
-def _adapters(model: Any) -> list[str]:
-    return [f"{path}.{name}" for path in adapter_paths(model) for name in ADAPTERS]
+def _added(model: Any) -> list[str]:
+    """The tensors that the weights of a run may lack: adapters, and what only training reads."""
+    adapters = [f"{path}.{name}" for path in adapter_paths(model) for name in ADAPTERS]
+    return [*adapters, *training_buffers(model)]
 
 
 def _with_architecture(faults: Sequence[Fault], config: Config, run: str) -> Faults:

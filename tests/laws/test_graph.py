@@ -165,12 +165,32 @@ def test_every_law_catches_a_broken_component():
     assert laws_in("graph") == {law for law, *_ in ARGUMENTS}
 
 
-def test_a_placement_with_a_growing_state_has_one_graph_for_each_layer():
+def test_sublayers_of_a_placement_with_a_growing_state_share_graphs():
     with registered(PLACEMENTS, GrowingState):
-        assert LAWS["one graph"](tiny_config(**PLACEMENT)) == (
-            "3 graphs for 3 layers, since the placement adds streams to its state in each group of"
-            " sublayers, so that no two layers have inputs of one shape"
-        )
+        assert LAWS["one graph"](tiny_config(**PLACEMENT)) is None
+
+
+class Sum(nn.Module):
+    def forward(self, *streams):
+        return sum(streams)
+
+
+class SumOfStreams(GrowingState):
+    """Compiles a function of all streams, whose number differs between layers."""
+
+    compiled_parts = ("sum",)
+
+    def __init__(self):
+        super().__init__()
+        self.sum = Sum()
+
+    def forward(self, state, f, tokens):
+        return *state, state[-1] + f(self.sum(*state))
+
+
+def test_a_compiled_part_that_takes_streams_one_by_one_is_caught():
+    with registered(PLACEMENTS, SumOfStreams), pytest.raises(AssertionError, match="graphs for"):
+        LAWS["one graph"](tiny_config(**PLACEMENT))
 
 
 class DeclaredGrowingState(UndeclaredGrowth):

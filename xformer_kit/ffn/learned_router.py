@@ -28,6 +28,7 @@ class LearnedRouter(Router):
     def __init__(self, dim: int, experts: int, bias: bool, z_loss: float):
         super().__init__(experts)
         self.z_loss = z_loss
+        self.adds_loss = bool(z_loss)
         self.weight = nn.Parameter(torch.empty(experts, dim))
         self.bias = nn.Parameter(torch.zeros(experts)) if bias else None
 

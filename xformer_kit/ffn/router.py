@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from xformer_kit.ffn.balance import BalanceLoss
 from xformer_kit.ffn.grouped import Groups
 from xformer_kit.ffn.learned_router import LearnedRouter
 from xformer_kit.ffn.routes import ROUTERS, Routes, count_experts, route_all
@@ -53,7 +54,8 @@ class TokenChoice(LearnedRouter):
 
     renormalise: weights are divided by their sum. balance: factor of the loss experts * sum_i f_i
     P_i, with f_i the share of choices of expert i and P_i its mean share of scores, which is 1 if
-    all are even (Switch, eq. 4; for several experts per token DeepSeek-V2, section 2.2.3).
+    all are even (Switch, eq. 4; for several experts per token DeepSeek-V2, section 2.2.3). f_i is
+    that of all micro-batches and ranks of the last step (`BalanceLoss`).
     correction: instead of a loss, a bias that is added to the scores for the choice but not for the
     weights; after each step it increases by this number for experts with less than the mean load
     and decreases for those with more (Wang et al., 2024, arXiv:2408.15664, algorithm 1). capacity
@@ -92,7 +94,8 @@ class TokenChoice(LearnedRouter):
         self.renormalise = renormalise
         self.scale = scale
         self.grouping = grouping
-        self.balance = balance
+        self.balance = BalanceLoss(experts, balance)
+        self.adds_loss |= bool(balance)
         self.correction = correction
         self.register_buffer(
             "correction_bias", None if correction is None else torch.zeros(experts)
@@ -191,7 +194,7 @@ class TokenChoice(LearnedRouter):
             self.top_k == 1
             and (self.renormalise or (one_expert and self.scores_sum_to_one))
             and not self.z_loss
-            and (not self.balance or one_expert)
+            and (not self.balance.factor or one_expert)
         )
 
     scores_sum_to_one = False  # whether the scores of all experts sum to 1
@@ -287,18 +290,16 @@ class TokenChoice(LearnedRouter):
         choices = ones[:, None].expand_as(chosen).flatten()
         load = count_experts(chosen.flatten(), self.experts, choices)
         report, counts = {"load": load}, ones.to(scores)
-        if self.balance:
+        if self.balance.factor:
             share = scores if self.scores_sum_to_one else scores / scores.sum(-1, keepdim=True)
-            mean = (share * counts[:, None]).sum(0) / counts.sum().clamp(min=1)
-            # 1 for each expert if all loads are equal
-            relative_load = load / load.sum().clamp(min=1) * self.experts
-            report["loss"] = self.balance * (relative_load.to(mean) * mean).sum()
+            report["loss"] = self.balance(share, counts, load)
         if self.z_loss:
             report["loss"] = report.get("loss", 0) + self._z_loss(logits, counts)
         return report
 
     @torch.no_grad()
     def after_step(self, load):
+        self.balance.after_step(load)
         # A router that is not trained keeps its correction, too.
         if self.correction_bias is not None and self.correction and self.weight.requires_grad:
             load = load.to(torch.promote_types(self.correction_bias.dtype, torch.float32))

@@ -16,7 +16,7 @@ from xformer_kit.hub.weights import Match, matches
 from xformer_kit.model.model import Model
 from xformer_kit.plan import ModelPlan
 from xformer_kit.registry import ConfigError, config_error
-from xformer_kit.tensors import parameter_table
+from xformer_kit.tensors import parameter_table, training_buffers
 
 MAX_LISTED = 6  # names in a message
 
@@ -33,7 +33,10 @@ def table_of(family: Family, model: Model, plan: ModelPlan) -> Table:
     a tensor of ours has no partner.
     """
     infos, shapes = parameter_table(model), {}
+    of_training = training_buffers(model)
     for name, tensor in model.state_dict().items():
+        if name in of_training:
+            continue
         axes = infos[name].axes if name in infos else None
         axes = ("vocab",) if name == "head.bias" else axes  # a fixed one is no parameter
         rows = {"vocab": model.vocab_size, "source_vocab": model.source_vocab_size}
@@ -78,6 +81,7 @@ def load_weights(files: WeightFiles, family: Family, model: Model, plan: ModelPl
                 state[name] = torch.zeros_like(own[name])
                 state[name][: len(value)] = value
     others = {name for match in table.matches for name in match.ours} - state.keys()
+    others |= training_buffers(model)
     state |= {name: torch.zeros_like(own[name]) for name in others}
     model.load_state_dict(state, strict=False, assign=True)
 

@@ -47,9 +47,12 @@ def query_blocks(
         and (not biased or _shifts(context))
     )
     blocks: list[QueryBlock] = []
-    tables: dict[tuple[int, ...], Tensor | None] = {}
-    for start in range(0, queries, size):
-        stop = min(start + size, queries)
+    tables: dict[tuple[int, ...] | None, Tensor | None] = {}
+    # Neither `range` nor a dictionary takes a length that a graph leaves open. With several blocks
+    # a graph of the whole model is of one length.
+    single = queries <= size
+    for start in (0,) if single else range(0, queries, size):
+        stop = queries if single else min(start + size, queries)
         first = 0 if left == math.inf else max(0, start + ahead - int(left))
         last = keys if right == math.inf else min(keys, stop + ahead + int(right))
         # Distances, query - key.
@@ -59,9 +62,11 @@ def query_blocks(
         if square and uniform and not biased:
             blocks.append(QueryBlock(start, stop, first, last, causal=stop - start > 1))
             continue
-        shape = (farthest, stop - start, last - first)
+        shape = None if single else (farthest, stop - start, last - first)
         if not uniform or shape not in tables:
-            part = context.narrow(slice(start, stop), slice(first, last))
+            part = context
+            if not (single and first == 0 and last == keys):
+                part = context.narrow(slice(start, stop), slice(first, last))
             tables[shape] = attention_table(part, heads, biased, dtype, covered)
         blocks.append(QueryBlock(start, stop, first, last, table=tables[shape]))
     return tuple(blocks)

@@ -116,21 +116,21 @@ def _with_line(reason: str, stack: Iterable[FrameSummary] | None) -> str:
 def one_graph(composition: Composition) -> None:
     """All layers of a kind share one graph, if each block is compiled separately; with cross-layer
     state, the first layer of a kind, which receives none, has a second graph. If the state of the
-    placement grows from layer to layer (`streams` is a word), each layer has its own.
+    placement grows from layer to layer (`streams` is a word), this holds for each module of the
+    block that is compiled (`compiled_parts` of the placement, and sublayers).
 
     Fails: 3 graphs for 1 kind of layers: compiled again because this is no longer so:
         self._modules['ffn'].depth == 0.
     Fix: Hold a number that differs between layers in a tensor (register_buffer), give all layers of
         a kind the same shapes, and name tensors of cross-layer state without the layer. A placement
-        whose state grows declares it by a word in `streams`.
+        whose state grows declares it by a word in `streams`, and takes the streams of a part that
+        is compiled as one tensor whose number is marked as dynamic.
     """
     composition = _with_layers(composition, LAYERS_PER_KIND)
     model = composition.trainable_model().float().train()
     stacks: list[Any] = [model.get_submodule(name) for name in model.names]
-    growing = [stack for stack in stacks if isinstance(stack.streams, str)]
     kinds = sum(map(graph_kinds, stacks))
-    fixed = sum(graph_kinds(stack) for stack in stacks if stack not in growing)
-    allowed = kinds + fixed * _has_cross_layer_state(composition, model)
+    allowed = kinds * (1 + _has_cross_layer_state(composition, model))
     with _compiling() as graphs:
         compile_blocks(model, backend=graphs.add, fullgraph=True)
         _run(composition, _forward(composition, model))
@@ -138,12 +138,6 @@ def one_graph(composition: Composition) -> None:
     if graphs.count > allowed:
         count = f"{graphs.count} graphs for {kinds} kind{'s' * (kinds > 1)} of layers"
         raise composition.broken(f"{count}: {_guard([*filter(None, reasons)][allowed - 1 :])}")
-    if growing:
-        raise NotApplicable(
-            f"{graphs.count} graphs for {sum(len(stack.layers) for stack in stacks)} layers, since"
-            f" the placement adds {growing[0].streams} to its state in each group of sublayers, so"
-            " that no two layers have inputs of one shape"
-        )
 
 
 def _guard(reasons: list[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from xformer_kit.model.block import Block
 from xformer_kit.model.stack import Stack
 
 # Training, validation, prompt and decoding, each with and without padding, and each with fixed and
@@ -15,14 +16,30 @@ GRAPHS = 16  # largest number of graphs of one kind of block
 
 
 def graph_kinds(stack: Stack) -> int:
-    """The number of kinds of layers, each with its own graph. If the placement's state grows from
-    layer to layer, every layer is a kind of its own.
+    """The number of kinds of layers, each with its own graph; if the placement's state grows from
+    layer to layer, that of all their modules that are compiled.
     """
-    return stack.num_block_kinds if isinstance(stack.streams, int) else len(stack.block_index)
+    parts = max(len(compiled_modules(stack, block)) for block in stack.blocks)
+    return stack.num_block_kinds * parts
+
+
+def compiled_modules(stack: Stack, block: Block) -> list[nn.Module]:
+    """The modules of a block that are compiled: the block. If the placement's state grows, its
+    sublayers and parts of its placements, since no two layers have inputs of one shape.
+    """
+    if isinstance(stack.streams, int):
+        return [block]
+    parts = (
+        getattr(placement, name)
+        for placement in block.placement.values()
+        for name in placement.compiled_parts  # type: ignore[union-attr]
+    )
+    return [*block.sublayers().values(), *filter(None, parts)]
 
 
 def compile_blocks(model: nn.Module, **options: Any) -> None:
-    """Compiles every block in place; `options` are torch.compile's. Parameter names are unchanged.
+    """Compiles every block in place, or parts of it (`compiled_modules`); `options` are those of
+    torch.compile. Parameter names are unchanged.
 
     Torch counts recompilations per function, and all blocks share the function Block.forward. Its
     recompile limit is therefore raised to the number of graphs of all kinds of this model: at the
@@ -33,4 +50,5 @@ def compile_blocks(model: nn.Module, **options: Any) -> None:
     limits.recompile_limit = max(limits.recompile_limit, GRAPHS * sum(map(graph_kinds, stacks)))
     for stack in stacks:
         for block in stack.named_blocks.values():
-            block.compile(**options)
+            for module in compiled_modules(stack, block):
+                module.compile(**options)

@@ -31,7 +31,7 @@ from xformer_kit.tensors import (
     vector,
 )
 from xformer_kit.tensors.ids import checked_ids, table_rows
-from xformer_kit.tensors.report import Report, add, by_owner, figures
+from xformer_kit.tensors.report import ENCODER_LOSS, Report, add, by_owner, figures
 from xformer_kit.tensors.tokens import Tokens
 
 
@@ -59,6 +59,7 @@ class Model(nn.Module):
     embed_scale: factor on embeddings. dropout: probability, on embeddings.
 
     Attribute predictions: the tokens that extras predict in training in addition to the next one.
+    Attribute has_losses: whether modules add losses in training.
     """
 
     width_ratio: float = 1.0  # model.dim / model.base_dim with muP
@@ -93,6 +94,7 @@ class Model(nn.Module):
         extras: Any = self.stack.extra.values()
         self.predictions = [prediction for extra in extras for prediction in extra.predictions]
         self.head = head(embed)
+        self.has_losses = any(getattr(module, "adds_loss", False) for module in self.modules())
         self.parameter_info = self._parameter_info(embed.embedding_dim, self.head.weight.shape[1])
 
     def _parameter_info(self, embed_dim: int, head_dim: int) -> dict[str, Info]:
@@ -174,6 +176,8 @@ class Model(nn.Module):
             )
         if isinstance(source, Tokens):
             source, report = self.encode(source)
+            if "loss" in report:
+                report[ENCODER_LOSS] = report["loss"]
         if cache is None:
             return self._output(tokens, None, source, report, multi_token, inputs_embeds)
         cache.check(tokens.ids, 0 if source is None else source.tokens.length)
@@ -357,6 +361,12 @@ class Model(nn.Module):
         source of `source_length` tokens.
         """
         return empty_cache(self.stack, rows, length, source_length)
+
+    def before_steps(self) -> None:
+        """Calls `before_steps` of each module. Call it if every step ends with `after_step`."""
+        for module in self.modules():
+            if module is not self and hasattr(module, "before_steps"):
+                module.before_steps()  # type: ignore[operator]
 
     def after_step(self, report: Report) -> None:
         """Applies constraints, and calls `after_step` of each module that has it with the module's

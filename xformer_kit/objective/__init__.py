@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from xformer_kit.registry import Context, Fault, Options, Registry, alternatives, config_error
+from xformer_kit.tensors.report import ENCODER_LOSS
 from xformer_kit.tensors.tokens import Tokens
 
 PER_TOKEN = "nats per token"  # unit of a loss
+STEP_COUNTS = "step_counts"  # in a batch: the counts of the step for `Objective.mean_over_step`
 # Streams `tokens`, `source`, `target` as Tokens (b, t), and `labels` (b, t), -1 for none.
 Batch = Mapping[str, Any]
 # The same of one example as arrays (t,); `tokens.document` is a field of the Tokens of `tokens`.
@@ -40,7 +42,14 @@ def summed_loss(objective: "Objective", model: Any, batch: Batch) -> Loss:
     if not isinstance(loss, tuple) or len(loss) != 3:
         rule = f"'{type(objective).__name__}.loss' must return (sum, count, report)"
         raise config_error("task", rule, got=type(loss).__name__)
-    return loss
+    nats, count, report = loss
+    return nats, count, {name: x for name, x in report.items() if name != ENCODER_LOSS}
+
+
+def count_real(tokens: Tokens) -> Tensor:
+    """Returns the number of tokens without padding, ()."""
+    ids: Tensor = tokens.ids  # type: ignore[assignment]
+    return ids.new_tensor(ids.numel()) if tokens.real is None else tokens.real.sum()
 
 
 def trained_stacks(objective: "type[Objective]") -> str:
@@ -98,10 +107,47 @@ class Objective:
 
     def add_step_totals(self, model: Any, batch: Batch, total: Callable[[Tensor], Tensor]) -> Batch:
         """Adds values that the loss of each micro-batch needs of the whole step, as tensors with
-        one row per example. `batch` holds all rows of an optimizer step on this rank; `total` sums
-        a tensor over ranks, and either all ranks call it or none.
+        one row per example: if modules have losses, those for `mean_over_step`. `batch` holds all
+        rows of an optimizer step on this rank; `total` sums a tensor over ranks, and either all
+        ranks call it or none.
         """
-        return batch
+        if not model.has_losses:
+            return batch
+        counts = total(self._counts(batch))
+        rows = len(next(stream for stream in batch.values() if isinstance(stream, Tokens)).ids)
+        return {**batch, STEP_COUNTS: counts.expand(rows, -1)}
+
+    def mean_over_step(self, report: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """Returns the report of a micro-batch with the losses of modules, which are means over the
+        tokens that a stack reads in it, scaled to their share in the mean over the step.
+
+        The trainer multiplies them by the predictions p_m of the micro-batch and divides by those p
+        of the step, so that the factor is p / p_m times r_m / r, with r the tokens that are read.
+        """
+        if "loss" not in report or STEP_COUNTS not in batch:
+            return report
+        step = batch[STEP_COUNTS][0].to(report["loss"].dtype).clamp(min=1)
+        shares = self._counts(batch) / step
+        *of_encoder, scale = shares[1:] / shares[0].clamp(min=1 / step[0])
+        loss = report["loss"] * scale
+        if of_encoder and ENCODER_LOSS in report:
+            loss = loss + report[ENCODER_LOSS] * (of_encoder[0] - scale)
+        return {**report, "loss": loss}
+
+    def _counts(self, batch: Batch) -> Tensor:
+        """The numbers of predictions and of the tokens that each stack reads, first the encoder."""
+        streams = {name: x for name, x in sorted(batch.items()) if isinstance(x, Tokens)}
+        read = [
+            tokens.map(lambda field: field[:, :-1]) if name in self.predicted else tokens
+            for name, tokens in streams.items()
+        ]
+        return torch.stack([self.count_predictions(batch), *map(count_real, read)])
+
+    def count_predictions(self, batch: Batch) -> Tensor:
+        """Returns the number of tokens that `loss` returns, before the forward pass: by default
+        that of labels that are not negative, without labels that of tokens.
+        """
+        return (batch["labels"] >= 0).sum() if "labels" in batch else count_real(batch["tokens"])
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         """Returns (sum in nats: scalar of fp32, number of tokens: scalar, report of the model).

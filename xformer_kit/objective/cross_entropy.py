@@ -48,7 +48,8 @@ class CrossEntropy(Objective):
         raise NotImplementedError
 
     def loss(self, model: Any, batch: Batch) -> Loss:
-        return self._loss(model, self.states(model, batch))
+        hidden, target, report = self.states(model, batch)
+        return self._loss(model, (hidden, target, self.mean_over_step(report, batch)))
 
     def _loss(self, model: Any, states: States) -> Loss:
         hidden, target, report = states

@@ -31,6 +31,9 @@ class NextToken(CrossEntropy):
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
         return {"tokens": Tokens(ids=blank_ids(rows, length + 1, device))}
 
+    def count_predictions(self, batch: Batch) -> Tensor:
+        return (_target(batch, 1) >= 0).sum()
+
     def states(self, model: Any, batch: Batch) -> States:
         hidden, report = model.hidden(batch["tokens"].shifted()[0])
         target = _target(batch, 1)
@@ -76,6 +79,7 @@ class LanguageModeling(NextToken):
         """Adds the numbers of targets of the next token and of each further prediction in the whole
         step, `targets` (b, 1 + n).
         """
+        batch = super().add_step_totals(model, batch, total)
         if not model.predictions:
             return batch
         counts = total(_count(_targets(model, batch)))
@@ -93,6 +97,7 @@ class LanguageModeling(NextToken):
         """
         target, *later = _targets(model, batch)
         hidden, report = model.hidden(batch["tokens"].shifted()[0], multi_token=True)
+        report = self.mean_over_step(report, batch)
         nats, count = self.nats(model, hidden[0], target), (target >= 0).sum()
         counts = batch["targets"][0] if "targets" in batch else _count([target, *later])
         first, *others = counts.to(nats.dtype).clamp(min=1)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from xformer_kit.objective import (
     OBJECTIVES,
@@ -61,6 +62,10 @@ class SourceTarget(CrossEntropy):
             source = blank_ids(rows, length, device)
             return {"source": Tokens(ids=source), "target": Tokens(ids=ids)}
         return {"tokens": Tokens(ids=ids, prefix=ids.bool()), "labels": ids}
+
+    def count_predictions(self, batch: Batch) -> Tensor:
+        target = batch["target"].targets(1) if "source" in batch else batch["labels"][:, 1:]
+        return (target >= 0).sum()
 
     def states(self, model: Any, batch: Batch) -> States:
         if "source" in batch:

@@ -105,7 +105,11 @@ class TextHead(Objective):
         pooled = pool(hidden, batch["tokens"].real, self.pooling)
         logits = model.head(pooled[:, None])[:, 0].float()
         first = self.tokenizer.special(self.specials[1])
+        report = self.mean_over_step(report, batch)
         return logits[:, first : first + len(self.specials) - 1], report
+
+    def count_predictions(self, batch: Batch) -> Tensor:
+        return batch["labels"].new_tensor(len(batch["labels"]))
 
 
 def pool(hidden: Tensor, real: Tensor | None, how: str) -> Tensor:

@@ -75,6 +75,9 @@ class Placement(nn.Module):
     """
 
     final_norm = True
+    # If the state grows, blocks are not compiled, but sublayers and these modules of the placement,
+    # each to one graph for all layers.
+    compiled_parts: tuple[str, ...] = ()
 
     parameter_info: Mapping[str, Info] = {"": SubmoduleInfo({"normalised": "dim"})}
 

@@ -12,6 +12,7 @@ from xformer_kit.tensors.parameters import (
     hidden,
     owned_parameters,
     parameter_table,
+    training_buffers,
     vector,
 )
 from xformer_kit.tensors.precision import at_least_fp32, no_autocast

@@ -24,6 +24,9 @@ class Component(Protocol):
     parameter_info: Mapping[str, Info]  # what its parameters are, by name of parameter or submodule
     # of a module with a weight that has more axes than a linear map: those before, ("experts",)
     first_axes: tuple[str, ...]
+    # its persistent buffers that only training reads: published files do not have them
+    training_buffers: tuple[str, ...]
+    adds_loss: bool  # whether its report has a `loss`
 
     @classmethod
     def check(cls, options: Options, context: Context) -> Iterator[Fault]:
@@ -50,6 +53,11 @@ class Component(Protocol):
     ) -> Tensor | None:
         """Returns the initial value of its own parameter `name`; None: as `init` draws it."""
         return None
+
+    def before_steps(self) -> None:
+        """Called before the first step of a run whose every step ends with `after_step`, and when
+        one is resumed.
+        """
 
     def after_step(self, report: Report) -> None:
         """Called after an optimizer step with the module's report, summed over the micro-batches

@@ -168,6 +168,15 @@ def owned_parameters(modules: Mapping[str, nn.Module]) -> Iterator[OwnedParamete
                 yield OwnedParameter(canonical(name), parameter, module, name.rpartition(".")[2])
 
 
+def training_buffers(model: nn.Module) -> set[str]:
+    """Returns the canonical names of the buffers that only training reads."""
+    return {
+        canonical(f"{path}.{name}")
+        for path, module in model.named_modules()
+        for name in getattr(type(module), "training_buffers", ())
+    }
+
+
 def canonical(name: str) -> str:
     """A parameter's name without the names that wrappers add (torch.compile, checkpointing, FSDP,
     DDP).

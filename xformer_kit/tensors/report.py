@@ -8,6 +8,8 @@ from torch import Tensor, nn
 # the micro-batches and ranks of a step, and their names start with that of their module in the
 # report of the model, e.g. `decoder.0.ffn.load`.
 Report = dict[str, Tensor]
+# Of a model with two stacks: the part of `loss` that is of the encoder.
+ENCODER_LOSS = "encoder.loss"
 
 
 def add(report: Report, more: Report, owner: str) -> None:

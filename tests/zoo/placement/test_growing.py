@@ -4,12 +4,15 @@ import re
 
 import pytest
 import torch
+from torch import _dynamo
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 from tests.messages import messages
 from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.tiny_composition import Composition, build_tiny_model
 from xformer_kit.model.compiling import compile_blocks, graph_kinds
+from xformer_kit.zoo.placement._packed import packed
 
 
 def test_a_shared_block_has_weights_for_its_last_call():
@@ -21,16 +24,53 @@ def test_a_shared_block_has_weights_for_its_last_call():
     assert sizes == [[10, 11], [8, 9]]  # layers 4 and 3 of two groups each
 
 
+NAMES = ["attention_residuals", "dense_former", "lime"]
+
+
 @pytest.mark.extended
-@pytest.mark.parametrize("name", ["attention_residuals", "lime"])
-def test_blocks_compile_whole_in_every_depth(name):
-    config = tiny_config(placement=name, layers=5)
-    case = Composition(config, "")
-    plain, compiled = case.model(), case.model()
-    with torch._dynamo.config.patch(recompile_limit=1), torch.no_grad():  # which it raises
-        compile_blocks(compiled, fullgraph=True, backend="eager")
-        assert_close(case.hidden(compiled, case.ids), case.hidden(plain, case.ids))
-    assert graph_kinds(compiled.decoder) == 5
+@pytest.mark.parametrize("name", NAMES)
+def test_all_layers_share_graphs_and_have_the_gradients_without_compilation(name):
+    """The graphs of an attention, an ffn, a norm and a mixture, and of a second kind of norm."""
+    for layers in (2, 5):
+        _dynamo.reset()
+        case = Composition(tiny_config(placement=name, layers=layers), "")
+        plain, compiled = case.trainable_model().double(), case.trainable_model().double()
+        counter = CompileCounterWithBackend("aot_eager")
+        compile_blocks(compiled, fullgraph=True, backend=counter)
+        for _ in range(2):  # a step, and another one
+            expected, found = (_step(case, model) for model in (plain, compiled))
+            assert_close(found, expected, rtol=1e-9, atol=1e-11)
+        assert counter.frame_count == 4 + (name == "lime") <= graph_kinds(compiled.decoder)
+    _dynamo.reset()
+
+
+def _step(case, model):
+    """The hidden states, and the gradients by name."""
+    model.zero_grad()
+    hidden = case.hidden(model, case.ids)
+    (hidden * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).sum().backward()
+    gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    return hidden.detach(), gradients
+
+
+def test_packed_streams_are_copied_once_and_have_their_gradients():
+    draw = torch.Generator().manual_seed(0)
+    streams = [torch.randn(2, 3, 4, generator=draw, requires_grad=True) for _ in range(20)]
+    results = [packed(streams[:count]) for count in range(1, 21)]
+    for count, result in enumerate(results, 1):
+        assert torch.equal(result, torch.stack(streams[:count]))
+    assert len({result.data_ptr() for result in results[10:]}) < 3  # a larger buffer at most once
+    sum((result.square().sum() for result in results), torch.zeros(())).backward()
+    for at, stream in enumerate(streams):
+        assert_close(stream.grad, 2 * stream.detach() * (20 - at))
+
+
+def test_streams_that_replace_packed_ones_do_not_change_them():
+    streams = [torch.full((1, 2, 3), float(i)) for i in range(4)]
+    first = packed(streams[:3])
+    other = packed([*streams[:2], streams[3]])
+    assert first[:, 0, 0, 0].tolist() == [0, 1, 2]
+    assert other[:, 0, 0, 0].tolist() == [0, 1, 3]
 
 
 @pytest.mark.parametrize(

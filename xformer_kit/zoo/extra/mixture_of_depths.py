@@ -32,6 +32,7 @@ class MixtureOfDepths(Extra):
         ),
         "decoding cost": "a layer runs only on the tokens that it chooses",
     }
+    adds_loss = True
     variants = [{"capacity": 0.5, "every": 1}]
 
     def __init__(

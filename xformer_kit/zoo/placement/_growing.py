@@ -7,10 +7,10 @@ class GrowingPlacement(Placement):
     """Base of placements whose state grows: the stream x, then v_0, v_1, ..., where v_0 is the
     input of the stack.
 
-    stream_content: a word for what the v are. Each layer is compiled to a graph of its own: one
-        number of them for all layers would be a copy of them all in each.
+    stream_content: a word for what the v are.
     """
 
+    compiled_parts = ("norm", "mixture")
     stream_content: str
 
     @classmethod

@@ -1,23 +1,12 @@
 """Attention over all earlier outputs instead of their sum."""
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, SublayerNorms
 from xformer_kit.tensors import vector
-from xformer_kit.zoo.placement._blend import blend
+from xformer_kit.zoo.placement._blend import AttendOverDepth
 from xformer_kit.zoo.placement._growing import GrowingPlacement
-
-EPS = 1e-6  # of the norm of the keys
-
-
-def attend_over_depth(query: Tensor, outputs: Sequence[Tensor]) -> Tensor:
-    """sum_i softmax_i(query^T v_i / rms(v_i)) v_i, for v_i (b, t, dim) and a query (dim,)."""
-    scores = [(F.rms_norm(v, query.shape, eps=EPS) * query).sum(-1, keepdim=True) for v in outputs]
-    return blend(torch.stack(scores).softmax(0).unbind(), outputs)
 
 
 @PLACEMENTS.register(
@@ -34,7 +23,7 @@ class AttentionResiduals(GrowingPlacement):
     keys' norm has no weight, which w makes redundant. In x-transformers the query is computed from
     the newest stream, and attention to earlier streams is added to the usual sum.
 
-    The state grows with each group, so that each layer is compiled to a graph of its own.
+    The state grows with each group, so that sublayers and mixtures are compiled, not blocks.
     """
 
     variants = [{"shared": False}]
@@ -53,9 +42,10 @@ class AttentionResiduals(GrowingPlacement):
     ):
         super().__init__()
         self.norm = SublayerNorms(norm, parallel, shared)
+        self.mixture = AttendOverDepth()
         self.query = nn.Parameter(torch.zeros(dim))
 
     def forward(self, state, f, tokens):
         x, *outputs = state
         outputs = [*outputs, f(self.norm(x))]
-        return attend_over_depth(self.query, outputs), *outputs
+        return self.mixture.mix(self.query, outputs), *outputs

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, SublayerNorms
 from xformer_kit.tensors import vector
-from xformer_kit.zoo.placement._blend import blend
+from xformer_kit.zoo.placement._blend import Blend
 from xformer_kit.zoo.placement._growing import GrowingPlacement
 
 
@@ -19,7 +19,7 @@ class DenseFormer(GrowingPlacement):
     others, which equals placement=pre. Here each group of sublayers computes an average, in the
     paper each block. Layers that share a block share its numbers, counted from the newest.
 
-    The state grows with each group, so that each layer is compiled to a graph of its own.
+    The state grows with each group, so that sublayers and mixtures are compiled, not blocks.
     """
 
     stream_content = "averages"
@@ -36,10 +36,11 @@ class DenseFormer(GrowingPlacement):
     ):
         super().__init__()
         self.norm = SublayerNorms(norm, parallel, shared)
+        self.mixture = Blend()
         self.average = nn.Parameter(F.pad(torch.ones(1), (0, latest + 1)))  # the newest first
 
     def forward(self, state, f, tokens):
         x, *outputs = state
         outputs = [*outputs, x + f(self.norm(x))]
-        newest = outputs[::-1]
-        return blend(self.average[: len(newest), None], newest), *outputs
+        weight = self.average[: len(outputs)].flip(0)
+        return self.mixture.mix(weight, outputs), *outputs

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, State, SublayerNorms
 from xformer_kit.tensors import hidden
-from xformer_kit.zoo.placement._blend import blend
+from xformer_kit.zoo.placement._blend import Blend
 
 
 @PLACEMENTS.register(
@@ -19,9 +19,10 @@ class LIMe(Placement):
     of each head are, with weights that are the same for all tokens. Layers that share a block share
     its weights, counted from the newest.
 
-    The state grows with each group, so that each layer is compiled to a graph of its own.
+    The state grows with each group, so that sublayers and mixtures are compiled, not blocks.
     """
 
+    compiled_parts = ("norm", "before", "mixture")
     parameter_info = {"route": hidden("streams", "dim")}
 
     def __init__(
@@ -36,6 +37,7 @@ class LIMe(Placement):
     ):
         super().__init__()
         self.norm = SublayerNorms(norm, parallel, shared)
+        self.mixture = Blend()
         self.before = norm() if latest else None  # the first group reads only one stream
         self.route = nn.Linear(dim, latest + 1) if latest else None  # the newest first
 
@@ -51,9 +53,8 @@ class LIMe(Placement):
         """The mixture of all streams that a sublayer reads."""
         if self.route is None or self.before is None:
             return state[-1]
-        newest = state[::-1]
-        weights = self.route(self.before(newest[0]))[..., : len(newest)].softmax(-1)
-        return blend(weights.movedim(-1, 0)[..., None], newest)
+        weight = self.route(self.before(state[-1]))[..., : len(state)].softmax(-1)
+        return self.mixture.mix(weight.flip(-1).movedim(-1, 0)[..., None], state)
 
     @staticmethod
     def combine_streams(state, earlier, join):
