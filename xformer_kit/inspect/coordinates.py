@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.config import compose
+from xformer_kit.inspect.picture import Picture
+from xformer_kit.inspect.style import line_style
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.optim import create_optimizer
 
 WIDTHS = 64, 128, 256, 512, 1024
 VOCAB, ROWS, LENGTH = 256, 8, 32  # tokens of the batch, which is random and the same in each step
-FLAT = 1.1  # largest change over the smallest, of all widths
 
 
 class Change(NamedTuple):
@@ -44,14 +45,14 @@ def changes(
     return [Change(*key, size) for key, size in found.items()]
 
 
-def spread(found: Sequence[Change], module: str) -> float:
-    """Returns the largest change of a module after the last step, over the smallest, of all widths;
-    negative if the smallest is that of the largest width.
-    """
-    last = max(change.step for change in found)
-    sizes = {c.width: c.size for c in found if (c.module, c.step) == (module, last)}
-    ratio = max(sizes.values()) / max(min(sizes.values()), 1e-30)
-    return ratio if sizes[max(sizes)] >= sizes[min(sizes)] else -ratio
+def modules(found: Sequence[Change]) -> list[str]:
+    """Returns the names of the modules, in the order of the model."""
+    return list(dict.fromkeys(change.module for change in found))
+
+
+def holds(found: Sequence[Change], module: str) -> bool:
+    """Whether the change of a module differs by at most 10 % per doubling of the width."""
+    return abs(exponent(found, module)) <= math.log2(1.1)
 
 
 def exponent(found: Sequence[Change], module: str) -> float:
@@ -117,3 +118,30 @@ def _outputs(model: Model, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     for handle in handles:
         handle.remove()
     return {**found, "logits": logits}
+
+
+def plot_changes(found: Sequence[Change]) -> Picture:
+    """Plots one panel for each module: the change over the width, with a line for each step."""
+    names = modules(found)
+    columns = min(4, len(names))
+    rows = -(-len(names) // columns)
+    steps = sorted({change.step for change in found})
+
+    def draw(figure: Any) -> None:
+        panels = figure.subplots(rows, columns, sharex=True, squeeze=False).flatten()
+        for axes in panels[len(names) :]:
+            axes.set_axis_off()
+        for axes, name in zip(panels, names, strict=False):
+            for i, step in enumerate(steps):
+                points = [c for c in found if (c.module, c.step) == (name, step)]
+                x, y = [c.width for c in points], [c.size for c in points]
+                axes.loglog(x, y, label=f"step {step}", base=2, **line_style(i))
+            widths = sorted({change.width for change in found})
+            axes.set_xticks(widths, [str(width) for width in widths])
+            axes.minorticks_off()
+            axes.set_title(f"{name}, exponent {exponent(found, name):+.2f}", loc="left")
+        figure.supxlabel("model.dim")
+        figure.supylabel("mean change of the output")
+        panels[0].legend()
+
+    return Picture(3.2 * columns, 2.4 * rows + 0.4, draw)
