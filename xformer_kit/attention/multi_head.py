@@ -166,9 +166,6 @@ class MultiHead(Attention):
         norms = projections.qk_norm(norm=norm)
         self.q_norm = norms.of_query(heads, self.head_dim)
         self.norm_after_rotation = norms.after
-        # whether the rotation of queries and keys is the last that happens to both
-        own_query = type(self).query is not MultiHead.query
-        self.rotates_jointly = self.own_keys and not (norms.after or own_query)
         if self.own_keys:
             self.k_norm = norms.of_key(self.kv_heads, self.head_dim)
             self.v_norm = projections.norm_of_values(norm, self.kv_heads, self.v_head_dim)
@@ -306,7 +303,8 @@ class MultiHead(Attention):
         """
         position = context.position
         rotate_both = getattr(position, "rotate_both", None)
-        if q.shape[2] == 1 and self.rotates_jointly and rotate_both is not None:
+        plain = type(self).query is MultiHead.query and not self.norm_after_rotation
+        if q.shape[2] == 1 and plain and rotate_both is not None:
             q = q if self.q_norm is None else self.normed(q, self.q_norm)
             k = k if self.k_norm is None else self.normed(k, self.k_norm)
             return rotate_both(q, k, context.query, key_tokens)

@@ -289,22 +289,17 @@ class Stack(nn.Module):
         contexts_of_block: dict[Any, dict[str, AttentionContext]] = {}
         state = self.placement.start(extras.embed(x), self.streams)
         for depth, block in enumerate(self._layers_of_pass()):
-            if (of_block := contexts_of_block.get(block.context_key)) is None:
-                of_block = _contexts_of(block, contexts)
-                contexts_of_block[block.context_key] = of_block
+            own = _contexts_of(block, contexts, contexts_of_block)
             caches = {} if cache is None else cache.caches[depth]
             state, extra_inputs = extras.before_layer(state, depth) if extras.any else (state, {})
-            layer = BlockInput(
-                of_block, tokens, key, source, caches, cross_layer, extra_inputs, depth
-            )
+            layer = BlockInput(own, tokens, key, source, caches, cross_layer, extra_inputs, depth)
             last_input = state, layer
             if not extras.any or (chosen := extras.chosen(state, depth)) is None:
                 state, block_report, cross_layer = block(state, layer)
             else:
                 contexts_of = partial(self._chosen_contexts, cross, x.dtype)
                 state, block_report = run_on_chosen(block, state, layer, chosen, contexts_of)
-            if block_report:
-                add(report, block_report, str(self.block_index[depth]))
+            add(report, block_report, str(self.block_index[depth]))
             state = extras.after_layer(state) if extras.any else state
             for observe in self.observers:
                 observe(depth, state)
@@ -376,11 +371,17 @@ class Stack(nn.Module):
         )
 
 
-def _contexts_of(block: Block, contexts: Sequence[AttentionContext]) -> dict[str, AttentionContext]:
-    """Attention -> its context. By name, because torch.compile would compile a graph for each index
-    into the list.
+def _contexts_of(
+    block: Block, contexts: Sequence[AttentionContext], made: dict[Any, dict[str, AttentionContext]]
+) -> dict[str, AttentionContext]:
+    """Attention -> its context, from `made` if there are those of an equal block. By name, because
+    torch.compile would compile a graph for each index into the list.
     """
-    return {name: contexts[group] for name, group in block.attention_group_of.items()}
+    found = made.get(block.context_key)
+    if found is None:
+        found = {name: contexts[group] for name, group in block.context_key}
+        made[block.context_key] = found
+    return found
 
 
 def _counted_documents(query: Tokens, key: Tokens) -> tuple[Tokens, Tokens]:

@@ -172,9 +172,7 @@ class Tokens(NamedTuple):
         return Tokens(**joined, **({"position": joined.get("slot")} if same else {}))
 
     def _rows_of_ids(self) -> int:
-        """The number of rows, if it has ids, slots that all rows share, and no other field but
-        positions; else 0.
-        """
+        """The number of rows with ids, slots that all share, and only positions besides; or 0."""
         ids, slot = self[:2]
         plain = self[3:] == NO_OTHER_FIELDS and ids is not None and slot is not None
         return ids.shape[0] if plain and slot.shape[0] == 1 else 0
