@@ -257,7 +257,8 @@ class Stack(nn.Module):
             cross=group.cross,
         )
         prepared = kernel.prepare(context, group.heads, "bias" in enters, dtype)
-        return AttentionContext(*context[:6], prepared, *context[7:])  # `_replace` takes 20 calls
+        fields: Any = (*context[:6], prepared, *context[7:])  # `_replace` takes 20 calls
+        return AttentionContext(*fields)
 
     def forward(
         self,

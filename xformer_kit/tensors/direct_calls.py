@@ -91,7 +91,8 @@ def _is_observed() -> bool:
 
 def _begin(module: Any) -> None:
     """Makes the calls of a module direct, unless its class changes what a call is."""
-    cls, own = type(module), module.__dict__
+    cls: Any = type(module)
+    own = module.__dict__
     if not _can_be_direct(cls):
         return
     if "forward" in own:  # of this instance only
