@@ -4,19 +4,29 @@
     [--save]
 
 6 layers x 384, 6 heads, vocab 65, from a prompt of 8 tokens. In a round each contestant generates
-one text; ratios are medians over rounds.
+one text; ratios are medians over rounds. Next to the time of each contestant stand the calls of
+Python and C functions that a token takes, which do not depend on the machine's load, and the share
+of the memory bandwidth: bytes of weights and of cached keys and values that a token reads, by its
+time, over the bytes per second that a copy of a large tensor reads and writes.
 """
 
 import argparse
 import statistics
+import sys
 
 import torch
+from torch import Tensor
 
-from benchmarks.measure import CLOCKS, machine, ratio, rounds, save
+from benchmarks.measure import CLOCKS, machine, ratio, rounds, save, seconds
 from benchmarks.peers import OURS, PEERS, Peer, Shape
 
 PROMPT = 8  # tokens
-AGAINST = "transformers GPT-2"
+# family -> the contestants that ours of this family are compared with
+AGAINST = {
+    "gpt": ("hand-written GPT", "transformers GPT-2"),
+    "llama": ("hand-written Llama", "transformers Llama"),
+}
+COPIED = 64 * 2**20  # numbers of the tensor whose copy measures the bandwidth
 
 
 def contestants(shape: Shape, only: list[str]) -> tuple[dict[str, Peer], dict[str, str]]:
@@ -38,6 +48,41 @@ def contestants(shape: Shape, only: list[str]) -> tuple[dict[str, Peer], dict[st
     return found, skipped
 
 
+def calls_of_a_token(peer: Peer, ids: Tensor) -> float:
+    """Returns the calls of Python and C functions for each token of a long generation."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    found = []
+    for tokens in (40, 72):  # the difference leaves out what a generation takes once
+        calls = 0
+        sys.setprofile(count)
+        try:
+            peer.generate(ids, tokens)
+        finally:
+            sys.setprofile(None)
+        found.append(calls)
+    return (found[1] - found[0]) / 32
+
+
+def bytes_of_a_token(peer: Peer, shape: Shape, batch: int) -> float:
+    """Returns the bytes of weights, and of keys and values in the mean over the text, that a step
+    of generation reads; position tables, of which it reads one row, are counted with the weights.
+    """
+    weights = sum(parameter.nbytes for parameter in peer.model.parameters())
+    return weights + 4 * 2 * shape.layers * shape.dim * batch * (PROMPT + shape.length) / 2
+
+
+def copy_bandwidth() -> float:
+    """Returns the bytes per second that the copy of a large tensor reads and writes, at best."""
+    source = torch.ones(COPIED)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / min(seconds(lambda: target.copy_(source)) for _ in range(5))
+
+
 def measure(batch: int, tokens: int, count: int, only: list[str], clock: str) -> dict:
     shape = Shape(layers=6, dim=384, heads=6, length=PROMPT + tokens, vocab=65)
     peers, skipped = contestants(shape, only)
@@ -54,12 +99,17 @@ def measure(batch: int, tokens: int, count: int, only: list[str], clock: str) ->
         return speak
 
     with torch.no_grad():
+        calls = {name: calls_of_a_token(peer, ids) for name, peer in peers.items()}
         taken = rounds({name: speaker(peer) for name, peer in peers.items()}, count, clock=clock)
+    bandwidth = copy_bandwidth()
+    read = {name: bytes_of_a_token(peer, shape, batch) for name, peer in peers.items()}
     rows = {
         name: {
             "family": peers[name].family,
             "tokens_per_second": batch * tokens / statistics.median(times),
             "fastest": batch * tokens / min(times),
+            "calls_per_token": calls[name],
+            "share_of_bandwidth": read[name] * tokens / statistics.median(times) / bandwidth,
         }
         for name, times in taken.items()
     }
@@ -77,11 +127,14 @@ def show(figures: dict) -> None:
         figures["rows"].items(), key=lambda item: -item[1]["tokens_per_second"]
     ):
         print(
-            f"  {name:30s} {row['tokens_per_second']:8.1f} tokens/s, at best {row['fastest']:8.1f}"
+            f"  {name:30s} {row['tokens_per_second']:8.1f} tokens/s, at best {row['fastest']:8.1f};"
+            f" {row['calls_per_token']:6.0f} calls per token; {row['share_of_bandwidth']:4.0%} of"
+            " the bandwidth"
         )
     for name, against in figures["ratios"].items():
-        if AGAINST in against:
-            print(f"  {name}: {against[AGAINST]:.2f} of {AGAINST}")
+        for other in AGAINST[figures["rows"][name]["family"]]:
+            if other in against:
+                print(f"  {name}: {against[other]:.2f} of {other}")
     for name, reason in figures["skipped"].items():
         print(f"  {name}: skipped, {reason}")
 

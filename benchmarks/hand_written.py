@@ -1,9 +1,13 @@
-"""A hand-written reference: a small GPT in one file, with its training step and cached decoding.
+"""Hand-written references: a small GPT and a small Llama in one file, with their training step and
+cached decoding.
 
-The speed of composed models is compared with it. Pre-norm blocks with one matrix for queries, keys
-and values, torch's causal attention, learned positions, LayerNorm with a bias, no other biases, and
-the head tied to the embedding.
+The speed of composed models is compared with them. Pre-norm blocks with one matrix for queries,
+keys and values, torch's causal attention, and the head tied to the embedding. GPT: learned
+positions, LayerNorm with a bias, gelu. Llama: rotary positions, RMSNorm, a gated network with one
+matrix for both halves. No other biases.
 """
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,15 +31,35 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, past: tuple[Tensor, Tensor] | None = None, start: int = 0
     ) -> Tensor:
+        x = x + self.attend(self.norm_1(x), past, start)
+        return x + self.down(F.gelu(self.up(self.norm_2(x))))
+
+    def attend(
+        self,
+        x: Tensor,
+        past: tuple[Tensor, Tensor] | None,
+        start: int,
+        waves: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """Causal attention of x (b, t, dim). waves: cosines and sines that rotate queries and keys,
+        (t, head_dim).
+        """
         b, t, dim = x.shape
-        qkv = self.qkv(self.norm_1(x)).view(b, t, 3, self.heads, self.head_dim)
+        qkv = self.qkv(x).view(b, t, 3, self.heads, self.head_dim)
         q, k, v = (component.transpose(1, 2) for component in qkv.unbind(2))
+        if waves is not None:
+            q, k = (y * waves[0] + turned(y) * waves[1] for y in (q, k))
         if past is not None:
             past[0][:, :, start : start + t], past[1][:, :, start : start + t] = k, v
             k, v = past[0][:, :, : start + t], past[1][:, :, : start + t]
         out = F.scaled_dot_product_attention(q, k, v, is_causal=t > 1)
-        x = x + self.out(out.transpose(1, 2).reshape(b, t, dim))
-        return x + self.down(F.gelu(self.up(self.norm_2(x))))
+        return self.out(out.transpose(1, 2).reshape(b, t, dim))
+
+
+def turned(x: Tensor) -> Tensor:
+    """(a, b) -> (-b, a), with a and b the halves of the last axis."""
+    a, b = x.chunk(2, -1)
+    return torch.cat([-b, a], -1)
 
 
 class GPT(nn.Module):
@@ -79,3 +103,42 @@ class GPT(nn.Module):
             new = F.linear(x, self.embed.weight).argmax(-1)
             out.append(new)
         return torch.cat(out, 1)
+
+
+class LlamaBlock(Block):
+    """x + attention(norm(x)), then x + gated(norm(x)); `width`: channels of the gated network."""
+
+    def __init__(self, dim: int, heads: int, width: int):
+        super().__init__(dim, heads)
+        self.norm_1 = nn.RMSNorm(dim, eps=1e-6)
+        self.norm_2 = nn.RMSNorm(dim, eps=1e-6)
+        self.up = nn.Linear(dim, 2 * width, bias=False)
+        self.down = nn.Linear(width, dim, bias=False)
+
+    def forward(self, x: Tensor, past: Any = None, start: int = 0, waves: Any = None) -> Tensor:
+        x = x + self.attend(self.norm_1(x), past, start, waves)
+        gate, up = self.up(self.norm_2(x)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Llama(GPT):
+    """ids (b, t) -> logits (b, t, vocab); the cosines and sines of all positions are tables."""
+
+    def __init__(self, layers: int, dim: int, heads: int, length: int, vocab: int, width: int):
+        super().__init__(0, dim, heads, 0, vocab)
+        self.blocks = nn.ModuleList(LlamaBlock(dim, heads, width) for _ in range(layers))
+        self.norm = nn.RMSNorm(dim, eps=1e-6)
+        for parameter in self.blocks.parameters():
+            if parameter.ndim == 2:
+                nn.init.normal_(parameter, std=0.02)
+        rates = 10_000.0 ** -(torch.arange(0, dim // heads, 2) / (dim // heads))
+        angle = torch.arange(length)[:, None] * rates.repeat(2)
+        self.register_buffer("cos", angle.cos(), persistent=False)
+        self.register_buffer("sin", angle.sin(), persistent=False)
+
+    def hidden(self, ids: Tensor, past: list | None = None, start: int = 0) -> Tensor:
+        end = start + ids.shape[1]
+        x, waves = self.embed(ids), (self.cos[start:end], self.sin[start:end])
+        for i, block in enumerate(self.blocks):
+            x = block(x, past and past[i], start, waves)
+        return self.norm(x)

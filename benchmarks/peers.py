@@ -93,6 +93,11 @@ def by_hand(shape: Shape) -> Peer:
     return Peer("gpt", model, model.loss, model.generate)
 
 
+def by_hand_llama(shape: Shape) -> Peer:
+    model = hand_written.Llama(*shape[:5], shape.gated)
+    return Peer("llama", model, model.loss, model.generate)
+
+
 def transformers_gpt2(shape: Shape) -> Peer:
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -252,6 +257,7 @@ OURS = {
 }
 PEERS = {
     "hand-written GPT": by_hand,
+    "hand-written Llama": by_hand_llama,
     "transformers GPT-2": transformers_gpt2,
     "transformers Llama": transformers_llama,
     "x-transformers": x_transformers,

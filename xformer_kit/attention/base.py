@@ -61,7 +61,7 @@ class Attention(nn.Module):
             maps = self.fused_maps(x)
         else:
             maps = [getattr(self, name)(x) for name in self.fusible]
-        return after_extras(context, self.fusible, maps)
+        return maps if context.projected is None else after_extras(context, self.fusible, maps)
 
     def project_qkv(
         self, x: Tensor, source: Tensor | None, context: AttentionContext, cache: Cache | None

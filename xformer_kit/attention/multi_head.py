@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from xformer_kit.attention.base import ATTENTIONS, Attention
 from xformer_kit.attention.gate import Gate, NoGate
-from xformer_kit.attention.heads import check_heads, head_channels
+from xformer_kit.attention.heads import check_heads, head_channels, join_heads, split_heads
 from xformer_kit.attention.qk_norm import NoQKNorm, Norm, QKNorm, make_norm
 from xformer_kit.attention.score import Score, SoftmaxScore
 from xformer_kit.kernel import Kernel
@@ -233,8 +233,7 @@ class MultiHead(Attention):
 
     def split(self, x: Tensor) -> Tensor:
         """(b, t, h * d) -> (b, h, t, d)."""
-        # `unflatten` takes 3 us more per generated token.
-        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
+        return split_heads(x, self.head_dim)
 
     def queries_of(self, x: Tensor) -> Tensor:
         """Projected queries (b, h, t, d), before clip, norms and rotation."""
@@ -246,7 +245,7 @@ class MultiHead(Attention):
 
     def values_of(self, v: Tensor, x: Tensor, context) -> Tensor:
         """Values to cache, from the projection v of x: (b, t, kv * e) -> (b, kv, t, e)."""
-        v = v.view(*v.shape[:2], -1, self.v_head_dim).transpose(1, 2)
+        v = split_heads(v, self.v_head_dim)
         if context.values is not None and not context.cross:
             v = context.values(v, x)
         return v if self.v_norm is None else self.v_norm(v)
@@ -262,10 +261,9 @@ class MultiHead(Attention):
             q = q * self.layer_factor
         score_arguments = () if self.score is None else (self.score.of(context, cache),)
         out = self.attend(q, k, v, context, scores, *score_arguments)
-        out = out.transpose(1, 2)  # (b, h, t, e) -> (b, t, h, e)
         if self.gate is None:
-            return self.o(out.flatten(2))  # (b, t, h, e) -> (b, t, h * e) -> (b, t, dim)
-        out = self.gate.before(x, out).flatten(2)
+            return self.o(join_heads(out))  # (b, h, t, e) -> (b, t, h * e) -> (b, t, dim)
+        out = self.gate.before(x, out.transpose(1, 2)).flatten(2)
         return self.gate.after(x, out, self.o(out))
 
     def project(self, x, source, context, cache) -> tuple[Tensor, Tensor, Tensor]:
@@ -274,27 +272,44 @@ class MultiHead(Attention):
         cache, keys and values of a source are computed only at the first call. Keys and values of
         an earlier layer are in `context.cross_layer_state`.
         """
+        if self.own_keys and self.exchange is None:
+            return self._own(x, source, context, cache)
         names = f"keys {self.exchange}", f"values {self.exchange}"
         if not self.own_keys:
             (q,) = self.project_input(x, context)
             q = self.query(self.split(self._projected(q)), context)
             return q, *(context.cross_layer_state[name] for name in names)
         q, k, v = self._own(x, source, context, cache)
-        if self.exchange is not None:
-            context.cross_layer_state.update(zip(names, (k, v), strict=True))
+        context.cross_layer_state.update(zip(names, (k, v), strict=True))
         return q, k, v
 
     def _own(self, x, source, context, cache) -> tuple[Tensor, Tensor, Tensor]:
         """`project` with keys and values of its own."""
         q, *kv = self.project_qkv(x, source, context, cache)
-        q = self.query(self.split(self._projected(q)), context)
+        if self.clip is not None:
+            q, kv = self._projected(q), [self._projected(kv[0]), self._clipped(kv[1])] if kv else kv
         if not kv:
-            return q, *cache.kept()
+            return self.query(self.split(q), context), *cache.kept()
         kv_input, kv_tokens = (x, context.query) if source is None else (source, context.key)
-        k = self.split(self._projected(kv[0]))
-        k = self.rotated(k, self.k_norm, context.position.rotate_key, kv_tokens)
-        v = self.values_of(self._clipped(kv[1]), kv_input, context)
+        q, k = self.query_and_key(self.split(q), self.split(kv[0]), context, kv_tokens)
+        v = self.values_of(kv[1], kv_input, context)
         return (q, k, v) if cache is None else (q, *cache.append(k, v))
+
+    def query_and_key(
+        self, q: Tensor, k: Tensor, context, key_tokens: Tokens
+    ) -> tuple[Tensor, Tensor]:
+        """Normalises and rotates queries (b, h, t, d) and keys (b, kv, s, d). For one token, where
+        operations take longer than their copies, both are rotated at once if that is possible.
+        """
+        position = context.position
+        rotate_both = getattr(position, "rotate_both", None)
+        plain = type(self).query is MultiHead.query and not self.norm_after_rotation
+        if q.shape[2] == 1 and plain and rotate_both is not None:
+            q = q if self.q_norm is None else self.normed(q, self.q_norm)
+            k = k if self.k_norm is None else self.normed(k, self.k_norm)
+            return rotate_both(q, k, context.query, key_tokens)
+        k = self.rotated(k, self.k_norm, position.rotate_key, key_tokens)
+        return self.query(q, context), k
 
     def query(self, q: Tensor, context) -> Tensor:
         """Normalises and rotates queries (b, h, t, d); rotates first with qk_norm.after."""

@@ -195,7 +195,7 @@ class Dense(FFN):
             maps = self.fused_maps(x)
         else:
             maps = [getattr(self, name)(x) for name in self.fusible]
-        return after_extras(context, self.fusible, maps)
+        return maps if context.projected is None else after_extras(context, self.fusible, maps)
 
     def activated_channels(self, *projected: Tensor) -> Tensor:
         """Combines the outputs of the input projections: each (..., width) -> (..., width)."""

@@ -1,18 +1,20 @@
 """The prompt of a generation, and a model that continues it with a cache."""
 
+import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from xformer_kit.registry import config_error
+from xformer_kit.tensors.direct_calls import with_direct_calls
 from xformer_kit.tensors.fused_projections import with_fused_projections
 from xformer_kit.tensors.ids import checked_ids
 from xformer_kit.tensors.tokens import Tokens
 
-MIN_NEW_TOKENS = 32  # from so many new tokens on, fused projections are worth their copies
+MIN_NEW_TOKENS = 32  # from so many new tokens on, preparing the model is worth its time
 
 
 class Prompt(NamedTuple):
@@ -68,7 +70,7 @@ class CachedModel:
         a GPU, where no value is read, torch raises its own error when it samples.
         """
         logits = self.model.head(hidden)
-        if logits.is_cpu and not logits.amax().isfinite():
+        if logits.is_cpu and not math.isfinite(logits.amax().item()):
             raise config_error(
                 "model",
                 "the scores of the next token are not finite, as after a training that diverged",
@@ -162,11 +164,14 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def generating(model: nn.Module, new: int, rows: int = 1) -> Iterator[None]:
-    """Evaluation mode, with fused projections for `rows` texts if there are enough new tokens."""
-    with (
-        evaluating(model),
-        with_fused_projections(model, rows) if new >= MIN_NEW_TOKENS else nullcontext(),
-    ):
+    """Evaluation mode; for enough new tokens with fused projections for `rows` texts, and with
+    direct calls of modules.
+    """
+    if new < MIN_NEW_TOKENS:
+        with evaluating(model):
+            yield
+        return
+    with evaluating(model), with_fused_projections(model, rows), with_direct_calls(model):
         yield
 
 

@@ -32,6 +32,7 @@ class BlockInput(NamedTuple):
     caches: Mapping[str, Cache] = {}
     cross_layer_state: CrossLayerState = {}  # of the layers before it
     extras: Mapping[str, ExtraInput] = {}  # by name of the extra
+    depth: int = 0  # index of the layer
 
 
 class Block(nn.Module):
@@ -72,6 +73,7 @@ class Block(nn.Module):
         names = map("_".join, self.sublayer_groups)
         self.placement = nn.ModuleDict(dict(zip(names, placements, strict=True)))
         self.attention_group_of = dict(attention_group_of)
+        self.context_key = tuple(attention_group_of.items())  # equal for blocks with equal contexts
         # A compiled graph that reads the dictionary would depend on its values, which differ
         # between layers.
         self.attention_names = tuple(attention_group_of)
@@ -97,14 +99,16 @@ class Block(nn.Module):
         block from the same input, and FSDP may pass copies of the arguments under mixed precision.
         """
         report: Report = {}
-        layer = with_fields(layer, cross_layer_state=dict(layer.cross_layer_state))
-        for names, (key, placement) in zip(
+        cross_layer_state = dict(layer.cross_layer_state)
+        layer = BlockInput(*layer[:5], cross_layer_state, *layer[6:])
+        for names, (group, placement) in zip(
             self.sublayer_groups, self.placement.items(), strict=True
         ):
-            f = SublayerGroup([SublayerCall(self, name, layer, report) for name in names])
+            f = SublayerGroup([SublayerCall(self, name, layer, report) for name in names], {})
             state = placement(state, f, layer.tokens)  # e.g. x + f(norm(x))
-            add(report, f.report, f"placement.{key}")
-        return state, report, layer.cross_layer_state
+            if f.report:
+                add(report, f.report, f"placement.{group}")
+        return state, report, cross_layer_state
 
     def attentions(self) -> dict[str, Attention]:
         """Name -> attention, in the order of the block."""
@@ -128,21 +132,21 @@ class SublayerCall(Sublayer):
         """The output. `wrap` of each extra may change the input and the output."""
         is_attention = self.name in self.block.attention_names
         run: Callable[[Tensor], Tensor] = self.attend if is_attention else self.feed_forward
-        for key, extra in self.block.extras.items():
-            run = extra.wrap(self.name, run, self.layer.extras[key])
-        return same_shape(run(x), x, self.name, "forward")
+        if self.block.extras:
+            for key, extra in self.block.extras.items():
+                run = extra.wrap(self.name, run, self.layer.extras[key])
+        h = run(x)
+        if isinstance(h, Tensor) and h.shape == x.shape:
+            return h
+        return same_shape(h, x, self.name, "forward")
 
     def attend(self, x: Tensor) -> Tensor:
         """Applies the attention, with its context, cache and source. The context gets the scores
         that the position computes from x.
         """
         layer, name = self.layer, self.name
-        context = with_fields(
-            layer.contexts[name],
-            cross_layer_state=layer.cross_layer_state,
-            values=self.values if self.block.extras else None,
-            projected=self.projected if self.block.extras else None,
-        )
+        hooks = (self.values, self.projected) if self.block.extras else (None, None)
+        context = layer.contexts[name].in_block(layer.depth, layer.cross_layer_state, *hooks)
         if context.position_reads_input:
             cache = layer.caches.get(POSITION_CACHE_NAME.format(name))
             context = with_fields(context, added_scores=context.position.read(x, context, cache))
@@ -174,7 +178,8 @@ class SublayerCall(Sublayer):
         if not isinstance(result, tuple) or len(result) != 2:
             raise without_report(self.name, result)
         output, report = result
-        add(self.report, report, self.name)
+        if report:
+            add(self.report, report, self.name)
         return output
 
     def added(self, h: Tensor) -> Tensor:
@@ -184,8 +189,9 @@ class SublayerCall(Sublayer):
         block = self.block
         if block.dropout:
             h = F.dropout(h, block.dropout, block.training)
-        for key, extra in block.extras.items():
-            changed = extra.sublayer_output(self.name, h, self.layer.extras[key])
-            h = same_shape(changed, h, f"extra.{key}", "sublayer_output")
+        if block.extras:
+            for key, extra in block.extras.items():
+                changed = extra.sublayer_output(self.name, h, self.layer.extras[key])
+                h = same_shape(changed, h, f"extra.{key}", "sublayer_output")
         factor = block.multipliers[self.name]
         return h if factor == 1.0 else h * factor

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -31,6 +31,8 @@ class GenerationCache:
     window_left: int | None = None  # cached tokens before a new one; None: all
     front: int = 0  # tokens in front of the text, which are in the caches only
     padded_later: bool = False  # whether a call after the first has given padding
+    # this cache and all others; found at the first call
+    _owners: list[Any] = field(default_factory=list, repr=False)
     embedded: bool = False  # whether a call has given embeddings, which are not kept
 
     def use_windows(self, window_left: int) -> bool:
@@ -46,6 +48,7 @@ class GenerationCache:
                 if n not in cross
             }
         self.window_left = window_left
+        self._owners.clear()
         return True
 
     def check(self, ids: Tensor, source_len: int) -> None:
@@ -69,11 +72,14 @@ class GenerationCache:
     @contextmanager
     def unchanged_if_refused(self) -> Iterator[None]:
         """A context in which a call appends to the caches; if it raises, they are as before."""
-        owners: list[Any] = [self, *self._caches()]
-        before = [
-            {name: [*value] if isinstance(value, list) else value for name, value in found.items()}
-            for found in map(vars, owners)
-        ]
+        owners = self._owners
+        if not owners:
+            owners += self, *self._caches()
+        before = [vars(owner).copy() for owner in owners]
+        for state in before:
+            for name, value in state.items():
+                if type(value) is list:
+                    state[name] = value[:]
         try:
             yield
         except BaseException:

@@ -257,7 +257,8 @@ class Stack(nn.Module):
             cross=group.cross,
         )
         prepared = kernel.prepare(context, group.heads, "bias" in enters, dtype)
-        return context._replace(prepared=prepared)
+        fields: Any = (*context[:6], prepared, *context[7:])  # `_replace` takes 20 calls
+        return AttentionContext(*fields)
 
     def forward(
         self,
@@ -286,20 +287,21 @@ class Stack(nn.Module):
         extras = StackExtras(self.extra, tokens, key, cache, self.placement)
         report: Report = {}
         cross_layer: CrossLayerState = {}
+        contexts_of_block: dict[Any, dict[str, AttentionContext]] = {}
         state = self.placement.start(extras.embed(x), self.streams)
         for depth, block in enumerate(self._layers_of_pass()):
-            of_block = _contexts_of(block, contexts, depth)
+            own = _contexts_of(block, contexts, contexts_of_block)
             caches = {} if cache is None else cache.caches[depth]
-            state, extra_inputs = extras.before_layer(state, depth)
-            layer = BlockInput(of_block, tokens, key, source, caches, cross_layer, extra_inputs)
+            state, extra_inputs = extras.before_layer(state, depth) if extras.any else (state, {})
+            layer = BlockInput(own, tokens, key, source, caches, cross_layer, extra_inputs, depth)
             last_input = state, layer
-            if (chosen := extras.chosen(state, depth)) is None:
+            if not extras.any or (chosen := extras.chosen(state, depth)) is None:
                 state, block_report, cross_layer = block(state, layer)
             else:
                 contexts_of = partial(self._chosen_contexts, cross, x.dtype)
                 state, block_report = run_on_chosen(block, state, layer, chosen, contexts_of)
             add(report, block_report, str(self.block_index[depth]))
-            state = extras.after_layer(state)
+            state = extras.after_layer(state) if extras.any else state
             for observe in self.observers:
                 observe(depth, state)
         extras.add_reports(report)
@@ -333,8 +335,7 @@ class Stack(nn.Module):
             group, tokens = self.attention_groups[index], (layer.tokens, layer.key)
             if group.cross:
                 tokens = chosen_tokens(cross[0], chosen, 0), cross[1]
-            depth = layer.contexts[name].depth
-            contexts[name] = self._context(group, tokens, dtype)._replace(depth=depth)
+            contexts[name] = self._context(group, tokens, dtype)
         return contexts
 
     def _layers_of_pass(self) -> tuple[Block, ...]:
@@ -372,15 +373,16 @@ class Stack(nn.Module):
 
 
 def _contexts_of(
-    block: Block, contexts: Sequence[AttentionContext], depth: int
+    block: Block, contexts: Sequence[AttentionContext], made: dict[Any, dict[str, AttentionContext]]
 ) -> dict[str, AttentionContext]:
-    """Attention -> its context. By name, because torch.compile would compile a graph for each index
-    into the list.
+    """Attention -> its context, from `made` if there are those of an equal block. By name, because
+    torch.compile would compile a graph for each index into the list.
     """
-    return {
-        name: contexts[group]._replace(depth=depth)
-        for name, group in block.attention_group_of.items()
-    }
+    found = made.get(block.context_key)
+    if found is None:
+        found = {name: contexts[group] for name, group in block.context_key}
+        made[block.context_key] = found
+    return found
 
 
 def _counted_documents(query: Tokens, key: Tokens) -> tuple[Tokens, Tokens]:

@@ -31,6 +31,7 @@ class StackExtras:
         placement: type[Placement],
     ):
         self.extras: dict[str, Extra] = dict(extras.items())  # type: ignore[arg-type]
+        self.any = bool(self.extras)  # whether there are any, so that no hook is called for none
         self.inputs: dict[str, ExtraInput] = {}
         self.initial_memory: dict[str, Mapping[str, Tensor]] = {}
         for name, extra in self.extras.items():

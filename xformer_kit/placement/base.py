@@ -51,6 +51,9 @@ class SublayerGroup:
 
         after: a module for each sublayer, which is applied to its output.
         """
+        if len(self.sublayers) == 1 and after is None:  # the usual case, without lists
+            f = self.sublayers[0]
+            return f.added(f(x if isinstance(x, Tensor) else x[0]))
         outputs = self.outputs(x)
         if after is not None:
             outputs = [module(h) for module, h in zip(after, outputs, strict=True)]
@@ -166,8 +169,7 @@ class SublayerNorms(nn.ModuleList):
 
     def forward(self, x: Tensor) -> list[Tensor] | Tensor:
         """x (b, t, dim) -> (b, t, dim), or a list with one for each sublayer."""
-        normed = [self._scaled(norm(x)) for norm in self]
+        normed = [norm(x) for norm in self._modules.values()]  # type: ignore[misc]
+        if self.factor is not None:
+            normed = [h * self.factor for h in normed]
         return normed if len(normed) > 1 else normed[0]
-
-    def _scaled(self, h: Tensor) -> Tensor:
-        return h if self.factor is None else h * self.factor

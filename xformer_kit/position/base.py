@@ -79,6 +79,14 @@ class Position(nn.Module):
         """
         return self.rotate(x, tokens)
 
+    def rotate_both(
+        self, q: Tensor, k: Tensor, query: Tokens, key: Tokens
+    ) -> tuple[Tensor, Tensor]:
+        """Rotates queries (b, h, t, d) and keys (b, kv, s, d). Tables that can rotate both at once
+        define it; those without it are called twice.
+        """
+        return self.rotate(q, query), self.rotate_key(k, key)
+
     def bias(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
         """Returns what is added to the scaled scores. Point-wise like `Mask.allows`: it broadcasts
         to (b, h, q, k).

@@ -1,7 +1,7 @@
 """Rotary position: rotations of queries and keys."""
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from xformer_kit.registry.messages import in_open_range
 from xformer_kit.tensors.tokens import Tokens
 
 Table = tuple[Tensor, Tensor]
+AHEAD = 64  # positions whose table generation computes at once
 
 
 class RotaryTables(NamedTuple):
@@ -37,6 +38,18 @@ class RotaryTables(NamedTuple):
         rest = x.shape[1] - x.shape[1] * rotated // heads
         return torch.cat([x[:, :rest], self._rotated(x[:, rest:], tokens)], 1)
 
+    def rotate_both(
+        self, q: Tensor, k: Tensor, query: Tokens, key: Tokens
+    ) -> tuple[Tensor, Tensor]:
+        """`rotate` of queries (b, h, t, d) and `rotate_key` of keys (b, kv, t, d), with half the
+        operations if both have the same angles.
+        """
+        if query.slot is not key.slot or self.rotated_heads is not None:
+            return self.rotate(q, query), self.rotate_key(k, key)
+        both = self._rotated(torch.cat([q, k], 1), query)
+        q, k = torch.split_with_sizes(both, [q.shape[1], k.shape[1]], 1)
+        return q, k
+
     def _rotated(self, x: Tensor, tokens: Tokens) -> Tensor:
         table = self.of_query if tokens.slot is self.query.slot else self.of_key
         r = self.rotated_channels
@@ -49,9 +62,12 @@ class RotaryTables(NamedTuple):
 
     def _rotate_pairs(self, x: Tensor, table: Table) -> Tensor:
         """Rotates pairs of channels by the angles of a table: (a, b) cos + (b, a) (-sin, sin)."""
-        cos, sin = (wave.to(x.dtype) for wave in table)
+        cos, sin = table
+        if cos.dtype != x.dtype:
+            cos, sin = cos.to(x.dtype), sin.to(x.dtype)
         # (b, h, t, r) -> (b, h, t, 2, r / 2), or (b, h, t, r / 2, 2)
-        pair = x.unflatten(-1, (-1, 2)) if self.interleaved else x.unflatten(-1, (2, -1))
+        shape = (-1, 2) if self.interleaved else (2, -1)
+        pair = x.view(*x.shape[:-1], *shape)  # `unflatten` takes 2 calls more
         # Two passes over x, instead of eight over halves of it with one formula per half.
         swapped = pair.flip(-1 if self.interleaved else -2)
         return (pair * cos).addcmul_(swapped, sin).flatten(-2)
@@ -90,6 +106,9 @@ class Rotary(Position):
         scaling: Scaling = NO_SCALING,  # how rates change for texts longer than in training
     ):
         super().__init__()
+        # The table of the next positions in generation: the first one, cosines, sines, and the
+        # options that they are for.
+        self.ahead: tuple[int, Tensor, Tensor, Any] | None = None
         self.rotated_channels = int(head_dim * fraction)
         self.theta = theta
         self.trained_len = max_len
@@ -156,7 +175,29 @@ class Rotary(Position):
         """The cosines and signed sines of the tokens' angles, times the scaling's gain, for all
         heads.
         """
-        position = tokens.position
+        position: Any = tokens.position
+        # One token in generation on a CPU, where its position can be read without waiting.
+        single = position.numel() == 1 and type(position) is Tensor and position.is_cpu
+        traced = single and (torch.compiler.is_compiling() or torch.jit.is_tracing())
+        if not single or traced or self.scaling.by_length:
+            return self._waves(tokens)
+        return self._of_position(int(position))
+
+    def _of_position(self, at: int) -> Table:
+        """The same of one position, from those of AHEAD positions that are computed at once."""
+        options = self.theta, self.scaling, self.trained_len
+        ahead = self.ahead
+        if ahead is None or not 0 <= at - ahead[0] < AHEAD or ahead[3] != options:
+            with torch.inference_mode(False):  # training may use it, too
+                position = torch.arange(at, at + AHEAD, device="cpu")[None]
+                ahead = at, *self._waves(Tokens(position=position)), options
+            self.__dict__["ahead"] = ahead  # `__setattr__` is for modules and parameters
+        first, cos, sin, _ = ahead
+        return cos.narrow(2, at - first, 1), sin.narrow(2, at - first, 1)
+
+    def _waves(self, tokens: Tokens) -> Table:
+        """`_table` of any tokens."""
+        position: Any = tokens.position
         exponent = self.exponent(position.device)
         length = lengths(tokens)[..., None] if self.scaling.by_length else position
         rates = self.scaling.rates(self.theta, exponent, length, self.trained_len)

@@ -78,15 +78,17 @@ class KeyValueCache(Cache):
     def append(self, *new: Tensor) -> list[Tensor]:
         """Appends (rows, ..., t, d); returns the tensors of all tokens, (rows, ..., length, d)."""
         self._write(new)
-        return self.kept()
+        length = self.length
+        return [tensor.narrow(-2, 0, length) for tensor in self.tensors]
 
     def _write(self, new: tuple[Tensor, ...]) -> None:
         """Copies tensors of new tokens after the cached ones."""
         if self.tensors[0].dtype != new[0].dtype:  # under autocast
             self.tensors = [x.to(y.dtype) for x, y in zip(self.tensors, new, strict=True)]
-        start, self.length = self.length, self.length + new[0].shape[-2]
+        start, count = self.length, new[0].shape[-2]
+        self.length = start + count
         for tensor, added in zip(self.tensors, new, strict=True):
-            tensor.narrow(-2, start, added.shape[-2]).copy_(added)
+            tensor.narrow(-2, start, count).copy_(added)
 
     def kept(self) -> list[Tensor]:
         """Returns the tensors of all cached tokens, (rows, ..., length, d)."""

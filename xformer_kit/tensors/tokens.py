@@ -37,7 +37,10 @@ class Tokens(NamedTuple):
     @property
     def length(self) -> int:
         """Number of tokens in a row."""
-        return next(field for field in self if field is not None).shape[-1]
+        for field in self:
+            if field is not None:
+                return field.shape[-1]
+        raise ValueError("Tokens without any field have no length.")
 
     def map(self, change) -> "Tokens":
         """Applies a function to every field that is not None."""
@@ -102,11 +105,13 @@ class Tokens(NamedTuple):
         Tokens without `document` after a past with documents belong to its last document.
         """
         tokens, start = self, 0 if past is None else past.length
+        new = self.slot is None and self._counts_slots() and self.ids is not None
+        if new and (past is None or past._counts_slots()):
+            slot = slots(start, self.ids.shape[-1], self.ids.device)
+            return Tokens(self.ids, slot, slot, None, self.segment, self.prefix)
         if self.slot is None:
-            field = self.ids if self.ids is not None else self.real
-            tokens = tokens._replace(
-                slot=torch.arange(start, start + field.shape[-1], device=field.device)[None]
-            )
+            field: Any = self.ids if self.ids is not None else self.real
+            tokens = tokens._replace(slot=slots(start, field.shape[-1], field.device))
         if past is not None and past.document is not None and self.document is None:
             last = _at_last_real(past, past.document)
             tokens = tokens._replace(document=last.expand(-1, tokens.length))
@@ -118,6 +123,10 @@ class Tokens(NamedTuple):
         if past is None:
             return tokens._replace(position=_count_positions(tokens))
         return tokens._replace(position=_continued_positions(past, tokens))
+
+    def _counts_slots(self) -> bool:
+        """Whether positions, if they are not given, are slots."""
+        return self.real is None and self.document is None and self.position is self.slot
 
     def after_front(self, count: int) -> "Tokens":
         """The tokens with slots after those of `count` tokens in front of the row."""
@@ -144,6 +153,9 @@ class Tokens(NamedTuple):
 
         # One tensor is both slot and position: it is concatenated once.
         same = self.position is self.slot and more.position is more.slot
+        if same and (rows := self._rows_of_ids()) and rows == more._rows_of_ids():
+            slot = torch.cat([self.slot, more.slot], -1)
+            return Tokens(torch.cat([self.ids, more.ids], -1), slot, slot)
         joined: dict[str, Tensor] = {}
         for name, *fields in zip(Tokens._fields, self, more, strict=True):
             like = next((field for field in fields if field is not None), None)
@@ -158,6 +170,12 @@ class Tokens(NamedTuple):
             rows = max(len(a), len(b))
             joined[name] = torch.cat([a.expand(rows, -1), b.expand(rows, -1)], -1)
         return Tokens(**joined, **({"position": joined.get("slot")} if same else {}))
+
+    def _rows_of_ids(self) -> int:
+        """The number of rows with ids, slots that all share, and only positions besides; or 0."""
+        ids, slot = self[:2]
+        plain = self[3:] == NO_OTHER_FIELDS and ids is not None and slot is not None
+        return ids.shape[0] if plain and slot.shape[0] == 1 else 0
 
     def as_query(self) -> "Tokens":
         """Fields as (b, 1, q, 1), so that a mask or a bias broadcasts to (b, h, q, k)."""
@@ -176,6 +194,14 @@ def with_fields(item: T, **fields: Any) -> T:
     return type(item)(*(fields.get(name, value) for name, value in values))
 
 
+def slots(start: int, length: int, device: torch.device) -> Tensor:
+    """The slots of tokens after `start` others, (1, length)."""
+    if length == 1:  # a token in generation: one operation instead of two
+        return torch.full((1, 1), start, device=device)
+    return torch.arange(start, start + length, device=device)[None]
+
+
+NO_OTHER_FIELDS = (None,) * 4  # document, segment, prefix and real
 UNKNOWN = Tokens()  # no fields: neither padding nor documents
 
 
@@ -263,7 +289,7 @@ class AttentionContext(NamedTuple):
     key: Tokens  # of the keys, with those that are cached, (b, s)
     mask: Any  # a Mask
     position: Any  # a Position with the tables of this forward
-    depth: int = 0  # index of the layer
+    depth: int = 0  # index of the layer, in a block
     # tensors that attentions pass to later layers, by name; changed in place
     cross_layer_state: dict[str, Tensor] | None = None
     prepared: Any = None  # what `Kernel.prepare` returned, for all layers
@@ -276,6 +302,13 @@ class AttentionContext(NamedTuple):
     # what extras make of (values, input of the attention); None without extras
     values: Callable[[Tensor, Tensor], Tensor] | None = None
     projected: Callable[[str, Tensor], Tensor] | None = None  # as in FFNContext
+
+    def in_block(
+        self, depth: int, cross_layer_state: dict[str, Tensor], values: Any, projected: Any
+    ) -> "AttentionContext":
+        """The context with these fields of one call of a block."""
+        # `_replace` takes 20 calls.
+        return AttentionContext(*self[:4], depth, cross_layer_state, *self[6:12], values, projected)
 
     @property
     def rows(self) -> int:
