@@ -139,9 +139,11 @@ def plot_changes(found: Sequence[Change]) -> Picture:
             widths = sorted({change.width for change in found})
             axes.set_xticks(widths, [str(width) for width in widths])
             axes.minorticks_off()
-            axes.set_title(f"{name}, exponent {exponent(found, name):+.2f}", loc="left")
+            axes.yaxis.set_major_formatter(lambda y, _: f"{y:.2g}")
+            axes.tick_params(labelsize=8)
+            axes.set_title(f"{name}: {exponent(found, name):+.2f}", loc="left")
         figure.supxlabel("model.dim")
         figure.supylabel("mean change of the output")
         panels[0].legend()
 
-    return Picture(3.2 * columns, 2.4 * rows + 0.4, draw)
+    return Picture(3.6 * columns, 2.6 * rows + 0.4, draw)

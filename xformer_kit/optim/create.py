@@ -36,8 +36,8 @@ def create_optimizer(
 ) -> torch.optim.Optimizer:
     """Returns the optimizer of the config `optim` for the trained parameters of a model.
 
-    Each of its groups has a "name", that of optim.groups or "". Raises ConfigError for groups that
-    do not fit the model. fused: see OptimizerArguments.
+    Each of its groups has a "group", its key in optim.groups or "". Raises ConfigError for groups
+    that do not fit the model. fused: see OptimizerArguments.
     """
     node = OPTIMIZERS.complete(node)
     table, trained = parameter_table(model), _trained(model)
@@ -50,7 +50,7 @@ def create_optimizer(
     for name, members in _members(chosen, table, trained).items():
         group = chosen.get(name, ParameterGroup())
         found = [
-            {**split, "name": name}
+            {**split, "group": name}
             for split in _with_rates(
                 _by_decay(members, table), group, factors, ratios if _divides(node, name) else {}
             )
@@ -75,7 +75,7 @@ def rates(optimizer: torch.optim.Optimizer) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for group in optimizer.param_groups:
-        key = f"lr/{group['name']}" if group.get("name") else "lr"
+        key = f"lr/{group['group']}" if group.get("group") else "lr"
         found[key] = max(found.get(key, 0.0), float(group["lr"]))
     return {"lr": max(found.values()), **found}
 

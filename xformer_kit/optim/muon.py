@@ -92,8 +92,8 @@ def _divided(
         hidden = [m for m in group["params"] if _is_matrix(m[1], table[canonical(m[0])])]
         others = [m for m in group["params"] if not _is_matrix(m[1], table[canonical(m[0])])]
         matrices += [{**group, "params": hidden}] if hidden else []
-        name = group.get("name") or "other"
-        rest += [{**group, "params": others, "name": name}] if others else []
+        name = group.get("group") or "other"
+        rest += [{**group, "params": others, "group": name}] if others else []
     return matrices, rest
 
 

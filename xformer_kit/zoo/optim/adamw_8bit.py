@@ -17,8 +17,10 @@ LIBRARY = "torchao"
 @OPTIMIZERS.register("adamw_8bit", also_called=("adamw8bit", "adam8bit"))
 class AdamW8bit(Combined):
     """AdamW with both moments in 8 bits, in blocks of 256 numbers with one factor each (Dettmers et
-    al., 2022, arXiv:2110.02861), as the library torchao computes it: tensors of fewer than 4,096
-    numbers keep fp32. Its step is compiled.
+    al., 2022, arXiv:2110.02861).
+
+    As the library torchao computes it: tensors of fewer than 4,096 numbers keep fp32, and the step
+    is compiled.
     """
 
     width_rule = "adam"  # of muP

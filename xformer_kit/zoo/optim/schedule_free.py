@@ -17,10 +17,12 @@ LIBRARY = "schedulefree"
 
 @OPTIMIZERS.register("schedule_free", also_called=("schedulefree", "adamw_schedule_free"))
 class ScheduleFree(Combined):
-    """Gradients at y = b_1 x + (1 - b_1) z, steps of AdamW from z, and x the mean of all z with the
-    squares of their rates as weights (Defazio et al., 2024, arXiv:2405.15682, algorithm 1), as the
-    library schedulefree computes it. Validation, checkpoints and the finished model use x. Choose
-    schedule=constant: the mean takes the place of the decay.
+    """AdamW with a mean of its steps in place of a decay of the rate (Defazio et al., 2024,
+    arXiv:2405.15682, algorithm 1).
+
+    Gradients are computed at y = b_1 x + (1 - b_1) z, steps are taken from z, and x is the mean of
+    all z with the squares of their rates as weights, as in the library schedulefree. Validation,
+    checkpoints and the finished model use x. Choose schedule=constant.
     """
 
     width_rule = "adam"  # of muP

@@ -17,9 +17,11 @@ LIBRARY = "pytorch_optimizer"
 
 @OPTIMIZERS.register("soap", similar=("shampoo",))
 class SOAP(Combined):
-    """AdamW of the gradient of each matrix in the eigenvectors of the means of G G^T and G^T G,
-    which are computed anew every `frequency` steps (Vyas et al., 2024, arXiv:2409.11321, algorithm
-    3), as the library pytorch-optimizer computes it. Sides above `max_side` keep their own basis,
+    """AdamW in the eigenvectors of the means of G G^T and G^T G of each matrix (Vyas et al., 2024,
+    arXiv:2409.11321, algorithm 3).
+
+    As the library pytorch-optimizer computes it: the eigenvectors are computed anew every
+    `frequency` steps. Sides above `max_side` keep their own basis,
     and the first step only computes the means.
     """
 
