@@ -14,7 +14,7 @@ from docs.members import Member, members
 from xformer_kit.registry import traits
 from xformer_kit.tensors.component import Component
 
-MOST = 45  # attributes of all kinds
+MOST = 48  # attributes of all kinds
 
 
 def contract(kind: str) -> dict[str, Member]:

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from tests.messages import messages
+from tests.user_components import forget_user_components
 from xformer_kit import ConfigError, build, compose
+from xformer_kit.ffn import FFNS
 from xformer_kit.inspect.coordinates import changes, exponent
 from xformer_kit.optim import create_optimizer
 from xformer_kit.tensors import hidden
@@ -136,6 +138,7 @@ def test_a_component_without_stated_axes_is_refused_by_name(tmp_path):
     )
     with pytest.raises(ConfigError) as error:
         composed("model.dim=64", *MUP, f"components=[{file}]", "ffn=plain_map")
+    forget_user_components([FFNS])
     assert messages(error.value.faults)[0] == (
         "model.parametrization: needs the axes of decoder.0.ffn.map.weight; got mup. State it:"
         " parameter_info = {'q': hidden('heads*head_dim', 'dim')}."
