@@ -60,7 +60,7 @@ KINDS: Mapping[str, Contract] = {
     "init": Contract("xformer_kit.model.init_distributions", "Init", ("Matrix",)),
     "optim": Contract(
         "xformer_kit.optim",
-        also=("parameter_groups", "create_optimizer", "skipped"),
+        also=("OptimizerAttributes", "parameter_groups", "create_optimizer", "skipped"),
         about="xformer_kit.optim.grouping",
     ),
     "schedule": Contract("xformer_kit.optim", "Schedule"),

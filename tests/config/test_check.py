@@ -155,7 +155,10 @@ ONE_FAULT = {
         " hardsigmoid, hardswish, logsigmoid."
     ),
     "optim.lr=abc": "optim.lr: must be a number; got 'abc'. Try 0.002.",
-    "optim=adamz": "optim: no optim is called 'adamz'. Did you mean 'adamw'? Known: adamw.",
+    "optim=adamz": (
+        "optim: no optim is called 'adamz'. Did you mean 'adam'? Known: adafactor, adam, adamw,"
+        " adamw_8bit, lion, muon, schedule_free, sgd, soap."
+    ),
     "schedule=cosin": (
         "schedule: no schedule is called 'cosin'. Did you mean 'cosine'? Known: constant, cosine,"
         " inverse_sqrt, linear, one_cycle, polynomial, wsd."

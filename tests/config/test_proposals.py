@@ -36,7 +36,7 @@ MESSAGES = {
     "attn=gqaa": known("attn", "attn", "gqaa", "gqa"),
     "attn=self": known("attn", "attn", "self", "multi_head"),
     "mask=windowed": known("mask", "mask", "windowed", "window"),
-    "optim=adma": known("optim", "optim", "adma", "adamw"),
+    "optim=adma": known("optim", "optim", "adma", "adam"),
     "norm=batchnorm": f"norm: 'batchnorm' uses other tokens, {NORM}",
     "model.decoder.norm=BatchNorm": f"model.decoder.norm: 'batchnorm' uses other tokens, {NORM}",
     "experiment=gpt2": f"experiment: no experiment is called 'gpt2'; {PUBLISHED}. Try preset=gpt2.",

@@ -48,7 +48,7 @@ FAULTS = {
     ),
     "optim.warmup=3": (
         "optim.warmup: optim 'adamw' has no option 'warmup'. It has: lr, weight_decay,"
-        " betas, eps. Try schedule.warmup=3."
+        " betas, eps, groups, layer_decay. Try schedule.warmup=3."
     ),
     # Of none.
     "attn.qk_norm.eps=1": (

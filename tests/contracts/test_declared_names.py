@@ -11,6 +11,7 @@ from declared_names import KINDS, LIBRARY, declared
 from docs.contract_kinds import KINDS as CONTRACTS
 from docs.contract_page import described_members
 from docs.members import Member, members
+from xformer_kit.optim import OptimizerAttributes
 from xformer_kit.registry import traits
 from xformer_kit.tensors.component import Component
 
@@ -30,7 +31,7 @@ PAGE = {kind: contract(kind) for kind in KINDS}
 
 @pytest.mark.extended
 def test_the_page_has_what_components_declare():
-    of_any = set().union(*PAGE.values())
+    of_any = set().union(*PAGE.values(), members(OptimizerAttributes))
     missing = {
         name: left
         for name, kinds in declared().items()

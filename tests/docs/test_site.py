@@ -94,13 +94,16 @@ def test_every_option_has_a_meaning():
 
 
 def test_every_registry_has_pages():
-    """Settings, also those of the trainer, are a page of their own; an empty registry has none."""
+    """Settings, also those of the trainer and of groups of parameters, are a page of their own; an
+    empty registry has none.
+    """
+    settings = ("settings", "trainer", "parameter group")
     found = {
         id(value): value
         for name, module in list(sys.modules.items())
         if name.split(".")[0] in ("xformer_kit", "tasks")
         for value in vars(module).values()
-        if isinstance(value, Registry) and value and value.kind not in ("settings", "trainer")
+        if isinstance(value, Registry) and value and value.kind not in settings
     }
     own = [
         r.group

@@ -130,15 +130,10 @@ class RMSNorm(nn.Module):
             return self._half_precision(x)
         if self.offset is not None:
             weight = 1 + self.offset
-        if not _uses_own_formula(x, weight):
-            return F.rms_norm(x, self.shape, weight, self.eps)
-        if not torch.is_grad_enabled():
-            h = x * _inverse_rms(x, self.eps)
-            return h if weight is None else h * weight
-        if torch.compiler.is_compiling():  # which fuses torch's function and its gradient
-            return F.rms_norm(x, self.shape, weight, self.eps)
-        weight = x.new_ones(self.shape) if weight is None else weight
-        return _RMSNormFunction.apply(x, weight, self.eps)[0]
+        if _uses_own_function(x, weight):
+            weight = x.new_ones(self.shape) if weight is None else weight
+            return _RMSNormFunction.apply(x, weight, self.eps)[0]
+        return F.rms_norm(x, self.shape, weight, self.eps)
 
     def _half_precision(self, x: Tensor) -> Tensor:
         """Computes two cases that torch's function does not: 1 + offset in fp32, and a weight that
@@ -157,21 +152,18 @@ class RMSNorm(nn.Module):
         )
 
 
-def _uses_own_formula(x: Tensor, weight: Tensor | None) -> bool:
-    """Whether to use our own formula instead of torch's function: on CPU, where torch has no fused
-    kernel, takes twice the time for one row, and has a backward pass of a dozen small operations.
+def _uses_own_function(x: Tensor, weight: Tensor | None) -> bool:
+    """Whether to use `_RMSNormFunction` instead of torch's function: for gradients on CPU, where
+    torch has no fused kernel and the backward pass is a dozen small operations. Not while
+    compiling, which fuses them.
     """
     return (
-        x.device.type == "cpu"
+        torch.is_grad_enabled()
+        and x.device.type == "cpu"
         and (weight is None or x.dtype == weight.dtype)
         and x.dtype in (torch.float32, torch.float64)
+        and not torch.compiler.is_compiling()
     )
-
-
-def _inverse_rms(x: Tensor, eps: float) -> Tensor:
-    """1 / sqrt(mean(x^2) + eps) over channels: (..., dim) -> (..., 1)."""
-    square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
-    return square.div_(x.shape[-1]).add_(eps).rsqrt_()
 
 
 class _RMSNormFunction(torch.autograd.Function):
@@ -183,7 +175,8 @@ class _RMSNormFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(x, weight, eps):
-        r = _inverse_rms(x, eps)
+        square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
+        r = square.div_(x.shape[-1]).add_(eps).rsqrt_()
         return x * r * weight, r
 
     @staticmethod

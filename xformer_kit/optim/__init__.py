@@ -17,5 +17,5 @@ from xformer_kit.optim.create import (
     rates,
     set_rate,
 )
-from xformer_kit.optim.grouping import OPTIMIZERS
+from xformer_kit.optim.grouping import OPTIMIZERS, OptimizerAttributes
 from xformer_kit.optim.schedules import SCHEDULES, Schedule

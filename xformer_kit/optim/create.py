@@ -81,9 +81,7 @@ def rates(optimizer: torch.optim.Optimizer) -> dict[str, float]:
 
 
 def averages_weights(node: Node) -> bool:
-    """Whether an optimizer averages the weights itself: it has a method `eval`, which sets them to
-    the averages, and `train`, which sets them back.
-    """
+    """Whether an optimizer averages the weights itself: it has the methods `eval` and `train`."""
     return hasattr(OPTIMIZERS[node["name"]], "eval")
 
 
@@ -162,11 +160,7 @@ def _divides(node: Node, key: str) -> bool:
 
 
 def width_rule(name: str) -> str | None:
-    """Returns the rule of muP for an optimizer, its attribute `width_rule`; None without a rule.
-
-    `adam`: the numbers of a step have one size, so that the rate of hidden matrices is divided by
-    the factor by which they have more inputs. `muon`: its singular values have, and rates stay.
-    """
+    """Returns the rule of muP for an optimizer (see OptimizerAttributes); None without a rule."""
     return getattr(OPTIMIZERS[name], "width_rule", None)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -51,6 +51,25 @@ class OptimizerArguments:
     table: Mapping[str, ParameterInfo]  # the description of each of these parameters by its name
     # whether torch's fused step is used; None: if every parameter supports it
     fused: bool | None
+
+
+class OptimizerAttributes(Protocol):
+    """What a run reads from an optimizer that has it, beside the attributes of
+    torch.optim.Optimizer.
+    """
+
+    # The rule of muP for its rates: adam, if the numbers of a step have one size, so that the rate
+    # of hidden matrices is divided by the factor by which they have more inputs; muon, if the
+    # singular values of a step have one size, so that rates stay. Without it muP is refused.
+    width_rule: str
+
+    def eval(self) -> None:
+        """Sets the weights to averages that it keeps itself: before validation and in checkpoints.
+        With it, an average by a callback is refused.
+        """
+
+    def train(self) -> None:
+        """Sets the weights of the steps back."""
 
 
 OPTIMIZERS = Registry(

@@ -178,6 +178,7 @@ class Rotary(Position):
         position: Any = tokens.position
         # One token in generation on a CPU, where its position can be read without waiting.
         single = position.numel() == 1 and type(position) is Tensor and position.is_cpu
+        single = single and not position.is_floating_point()
         traced = single and (torch.compiler.is_compiling() or torch.jit.is_tracing())
         if not single or traced or self.scaling.by_length:
             return self._waves(tokens)

@@ -45,7 +45,9 @@ def test_a_run_of_adapters_keeps_its_base_resumes_exactly_and_is_a_base_itself(b
     ids=lambda words: words[0],
 )
 def test_only_adapters_change_in_a_run_of_any_composition(begin, words):
-    """Also not the corrections of a router, nor matrices of length 1."""
+    """Also not the corrections of a router, nor matrices of length 1. Loads of the last step are
+    not weights.
+    """
     short = [*words, "trainer.max_steps=3", "trainer.val_every=null"]
     _, base = begin("base", *short)
     weights = load(base).state_dict()
@@ -54,6 +56,6 @@ def test_only_adapters_change_in_a_run_of_any_composition(begin, words):
     assert code == 0
     saved = state(run)["state_dict"]
     for name, value in weights.items():
-        assert torch.equal(saved[name], value), name
+        assert "relative_load" in name or torch.equal(saved[name], value), name
     assert all(saved[name].any() for name in saved if name.endswith("lora_b"))
     assert json.loads((run / "init_from.json").read_text())["missing"] == []
