@@ -21,8 +21,9 @@ def read_biases(config: Values) -> dict:
 
 
 def write_biases(values: Values) -> dict:
-    """Both keys."""
-    pair = next(pair for pair, own in BIASES.items() if own == values["attn.bias"])
+    """Both keys; those of the default for what no pair says, so that the file differs."""
+    found = (pair for pair, own in BIASES.items() if own == values["attn.bias"])
+    pair = next(found, (True, False))
     return dict(zip(BIAS_KEYS, pair, strict=True))
 
 
