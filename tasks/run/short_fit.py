@@ -22,7 +22,6 @@ from xformer_kit.config import compose
 from xformer_kit.config.faults.machine import run_faults
 from xformer_kit.data import prepare
 from xformer_kit.data.preparation.training_data import TrainingData, set_tokenizers
-from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import config_error
 
@@ -62,8 +61,7 @@ def fit(config: Config, steps: int, callback: Callback) -> EvaluatedTask:
     task = create_task(config, objective, data, total_steps=steps)
     if (config.get("init_from") or {}).get("run"):
         init_from.start_from(config, task.model, objective)
-    if trainers.compiles_blocks(config["trainer"]):
-        compile_blocks(task.model)
+    trainers.convert(task.model, config["trainer"])
     trainer: Any = trainers.make_trainer(config, [callback], None, steps)
     trainers.disable_signal_handling(trainer)
     trainer.fit(task, datamodule=DataModule(data))

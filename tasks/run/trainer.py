@@ -9,10 +9,13 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.strategies import DDPStrategy
+from torch import nn
 
 from tasks import Config
 from tasks.process import ranks
 from xformer_kit.config.options.trainer_schema import OURS
+from xformer_kit.model.compiling import compile_blocks
+from xformer_kit.model.float8 import FLOAT8, use_float8
 from xformer_kit.registry import config_error
 
 NEVER = 2**62  # an interval in steps that is never reached
@@ -76,7 +79,7 @@ def make_trainer(
             arguments["devices"] = local_ranks
     arguments |= {
         "accelerator": _accelerator(options),
-        "precision": _option(options, "precision", "bf16-mixed" if _on_gpu(options) else "32-true"),
+        "precision": _lightning_precision(options),
         "strategy": _strategy(options, ranks.count()),
         "max_epochs": 1,  # the loader has the remaining steps of the run
         "max_steps": -1,
@@ -96,6 +99,16 @@ def make_trainer(
     # checkpoints name states by class.
     trainer.callbacks[:0] = callbacks  # type: ignore[attr-defined]
     return trainer
+
+
+def convert(model: nn.Module, options: Config) -> None:
+    """Replaces linear maps by those of trainer.precision=fp8-mixed, and compiles the blocks, if the
+    config says so. Called when all modules, such as adapters, are in place.
+    """
+    if options.get("precision") == FLOAT8:
+        use_float8(model)
+    if compiles_blocks(options):
+        compile_blocks(model)
 
 
 def compiles_blocks(options: Config) -> bool:
@@ -119,6 +132,12 @@ def _option(options: Config, key: str, auto: Any) -> Any:
     """An option of the trainer; `auto` if it is "auto" or missing."""
     value = options.get(key, "auto")
     return auto if value == "auto" else value
+
+
+def _lightning_precision(options: Config) -> str:
+    """trainer.precision as Lightning names it."""
+    precision = _option(options, "precision", "bf16-mixed" if _on_gpu(options) else "32-true")
+    return "bf16-mixed" if precision == FLOAT8 else precision
 
 
 def _accelerator(options: Config) -> str:

@@ -48,7 +48,6 @@ from xformer_kit.data.preparation.training_data import (
 )
 from xformer_kit.inspect import flops
 from xformer_kit.metrics import TEST, TRAIN_LOSS, VAL, VAL_LOSS, of_split
-from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import PER_TOKEN, objective_of
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.run_key import code_hashes
@@ -102,8 +101,7 @@ class TrainingProcess:
             self._print_line(
                 init_from.start_from(self.config, self.task.model, self.objective, directory)
             )
-        if trainers.compiles_blocks(self.config["trainer"]):
-            compile_blocks(self.task.model)
+        trainers.convert(self.task.model, self.config["trainer"])
         self._create_trainer()
         if self.is_rank_zero:
             self._announce()

@@ -132,11 +132,11 @@ SENTENCES = {
     ),
     "trainer.precision=bf16": (
         "trainer.precision: no choice is called 'bf16'. Did you mean 'bf16-mixed'? Known: auto,"
-        " 32-true, bf16-mixed, 16-mixed, bf16-true, 16-true, 64-true."
+        " 32-true, bf16-mixed, 16-mixed, fp8-mixed, bf16-true, 16-true, 64-true."
     ),
     "trainer.precision=16": (
         "trainer.precision: no choice is called 16. Did you mean '16-mixed'? Known: auto, 32-true,"
-        " bf16-mixed, 16-mixed, bf16-true, 16-true, 64-true."
+        " bf16-mixed, 16-mixed, fp8-mixed, bf16-true, 16-true, 64-true."
     ),
     "model=encoder_decoder task=seq2seq data=scan model.unique_layers=9": (
         "model.unique_layers: must be at most the encoder's layers; got 9 and 2. null is all of"

@@ -40,6 +40,10 @@ def whole(**nodes):
             {"trainer": {"accelerator": "cpu", "devices": [0]}},
             "trainer.devices: a CPU has no indices; got [0].",
         ),
+        (
+            {"trainer": {"precision": "fp8-mixed"}},
+            "trainer.precision: needs a GPU with products in 8 bits",
+        ),
         ({"data": {"num_workers": 10**6}}, "data.num_workers: must be at most 4 per core, "),
         ({"logger": {"name": "tensorboard"}}, "logger: tensorboard is not installed"),
         (

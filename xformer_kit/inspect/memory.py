@@ -26,7 +26,12 @@ from xformer_kit.objective import objective_of
 from xformer_kit.optim import create_optimizer
 from xformer_kit.registry import Node
 
-DTYPES = {"64": torch.float64, "bf16": torch.bfloat16, "16": torch.float16}
+DTYPES = {
+    "64": torch.float64,
+    "bf16": torch.bfloat16,
+    "16": torch.float16,
+    "fp8": torch.bfloat16,  # of what is kept; factors and 8-bit copies of a layer are small
+}
 LABEL_SAMPLE = 2**20  # tokens of a text in which labels are counted, at most
 INDEXING = (
     torch.ops.aten.index.Tensor,

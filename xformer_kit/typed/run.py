@@ -322,8 +322,8 @@ class Trainer(TypedDict, total=False):  # settings
     strategy: Literal['auto', 'ddp']
     devices: int | list[int] | tuple[int, ...] | str
     num_nodes: int
-    precision: Literal['auto', '32-true', 'bf16-mixed', '16-mixed', 'bf16-true', '16-true',
-        '64-true']
+    precision: Literal['auto', '32-true', 'bf16-mixed', '16-mixed', 'fp8-mixed', 'bf16-true',
+        '16-true', '64-true']
     max_epochs: int | None
     max_steps: int | None
     max_time: str | dict[str, Any] | None

@@ -8,6 +8,7 @@ from xformer_kit.config.faults.size import memory_faults
 from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.kernel import cannot_train_on
 from xformer_kit.launcher import has_launcher
+from xformer_kit.model.float8 import CAPABILITY, FLOAT8, LIBRARY
 from xformer_kit.plan import provenance_of, stacks
 from xformer_kit.registry import ConfigError, Fault, Faults, Node
 from xformer_kit.text.user_path import user_path
@@ -26,6 +27,7 @@ def run_faults(config: Node, here: bool = True) -> Faults:
     trainer, data = config["trainer"], config["data"]
     if here:
         yield from _device_faults(trainer)
+        yield from _float8_faults(trainer)
     yield from _batch_faults(
         trainer, data["batch_size"] if data.get("batch_tokens") is None else None
     )
@@ -90,6 +92,23 @@ def _available(accelerator: Any) -> tuple[str, int]:
     if accelerator == "gpu":
         accelerator = "mps" if mps and not cuda else "cuda"
     return accelerator, {"cuda": cuda, "mps": mps}.get(accelerator, -1)
+
+
+def _float8_faults(trainer: Node) -> Faults:
+    """Yields the fault of 8-bit products without such a device, or without their library."""
+    import torch
+
+    if trainer.get("precision") != FLOAT8:
+        return
+    is_cuda = _available(trainer.get("accelerator", "auto"))[0] == "cuda"
+    if not is_cuda or torch.cuda.get_device_capability() < CAPABILITY:
+        rule = "needs a GPU with products in 8 bits: compute capability {}.{} or above"
+        fix = "Try bf16-mixed, or auto."
+        yield Fault("trainer.precision", rule.format(*CAPABILITY), got=FLOAT8, fix=fix)
+    elif importlib.util.find_spec(LIBRARY) is None:
+        rule = f"needs the library {LIBRARY}, which is not installed"
+        fix = "Use pip install 'xformer_kit[optim]'."
+        yield Fault("trainer.precision", rule, got=FLOAT8, fix=fix)
 
 
 def _device_faults(trainer: Node) -> Faults:

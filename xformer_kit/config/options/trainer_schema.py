@@ -66,9 +66,9 @@ class LightningOptions:
     strategy: Literal["auto", "ddp"] = "auto"
     devices: int | list[int] | str = 1  # devices per node: how many, which, or auto
     num_nodes: int = 1  # machines
-    # auto: bf16-mixed on CUDA, 32-true elsewhere
+    # auto: bf16-mixed on CUDA, 32-true elsewhere; fp8-mixed: bf16-mixed with 8-bit products
     precision: Literal[
-        "auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"
+        "auto", "32-true", "bf16-mixed", "16-mixed", "fp8-mixed", "bf16-true", "16-true", "64-true"
     ] = "auto"
     # passes over the training data; null: max_steps or max_tokens
     max_epochs: int | None = None
