@@ -87,7 +87,7 @@ def pairs(tmp_path_factory) -> Path:
     return folder
 
 
-ONE = ["data=tsv", "data.path=PAIRS/one.tsv"]
+ONE = ["data=tsv", "data.path=PAIRS/one.tsv", "trainer.max_steps=null", "trainer.max_tokens=19200"]
 SEVERAL = [
     "data=mixture",
     "data.of={a: {name: tsv, path: PAIRS/one.tsv}, b: {name: tsv, path: PAIRS/two.tsv}}",
@@ -118,7 +118,7 @@ PAIRED = [
 
 @pytest.mark.slow
 @pytest.mark.extended
-@pytest.mark.parametrize("data", [ONE, SEVERAL], ids=["pairs", "a mixture of pairs"])
+@pytest.mark.parametrize("data", [ONE, SEVERAL], ids=["a length in tokens", "a mixture of pairs"])
 def test_a_killed_run_with_batches_of_tokens_ends_where_the_uninterrupted_one_ends(
     tmp_path, pairs, data
 ):
