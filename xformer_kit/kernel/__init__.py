@@ -11,6 +11,7 @@ from xformer_kit.kernel.base import (
     choose,
 )
 from xformer_kit.kernel.chunked import ChunkedRecurrence
+from xformer_kit.kernel.fla import FlashLinearAttention
 from xformer_kit.kernel.flex import Flex, SDPAOrFlex
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.kernel.reference import Reference

@@ -218,8 +218,9 @@ class Ffn(TypedDict, total=False):  # a component of ffn
     shared_gate: bool
 
 
-KernelName = Literal["auto", "sdpa", "flex", "varlen", "chunked", "reference", "chunkwise", "eager",
-    "flash_attn_varlen", "flash_varlen", "flex_attention", "math", "naive"]
+KernelName = Literal["auto", "sdpa", "flex", "varlen", "chunked", "fla", "reference", "chunkwise",
+    "eager", "flash_attn_varlen", "flash_linear_attention", "flash_varlen", "flex_attention",
+    "math", "naive"]
 
 
 class Kernel(TypedDict, total=False):  # a component of kernel
