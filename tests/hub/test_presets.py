@@ -9,7 +9,7 @@ from xformer_kit.export import published_form
 from xformer_kit.hub.family import model_types, of_type
 
 PRESETS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf/preset").glob("*.yaml"))
-SIZES = {"default": [], "small": ["model.dim=96", "model.layers=6", "attn.heads=4"]}
+SMALL = ["model.dim=96", "model.layers=6", "attn.heads=4"]
 # Whisper's encoder reads a spectrogram there.
 NOT_IN_TRANSFORMERS = {
     "transformer",
@@ -21,19 +21,27 @@ NOT_IN_TRANSFORMERS = {
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("sizes", SIZES)
-def test_a_preset_is_of_a_family_at_any_size(preset, sizes):
-    """With published sizes, those of a family's name: qwen3_0_6b is of qwen3."""
+def test_a_preset_is_of_a_family_at_any_size(preset):
+    """Those of a family's name at a small size; with published sizes, such as qwen3_0_6b, at
+    those.
+    """
     families = [name for name in model_types() if preset.startswith(of_type(name).preset)]
     is_published = preset not in {of_type(name).preset for name in families}
     sized = is_published and preset not in NOT_IN_TRANSFORMERS
-    config = compose([f"preset={preset}", *(() if sized else SIZES[sizes])], data=False)
+    config = compose([f"preset={preset}", *(() if sized else SMALL)], data=False)
     assert config["name"] == preset
     if preset in NOT_IN_TRANSFORMERS:
         with pytest.raises(ConfigError, match="of no published family"):
             published_form(config, 1000, families or ["gpt2", "bart"])
     else:
         assert published_form(config, 1000, families)[1]["model_type"] in families
+
+
+@pytest.mark.parametrize("preset", ["gpt2", "llama", "bert", "t5", "mixtral", "deepseek_v3"])
+def test_a_preset_is_of_its_family_at_the_default_size(preset):
+    config = compose([f"preset={preset}"], data=False)
+    families = [name for name in model_types() if of_type(name).preset == preset]
+    assert published_form(config, 1000, families)[1]["model_type"] in families
 
 
 @pytest.mark.parametrize("preset", ["gemma3", "qwen3_next", "modernbert", "cohere2", "smollm3"])
