@@ -21,6 +21,8 @@ PRESETS = {
     "qwen3_next": 4,
     "gemma3": 6,
 }
+# Those with several kinds of blocks, or with two stacks.
+SEVERAL_KINDS = ("gemma3", "modernbert", "deepseek_v3", "qwen3_next", "lfm2", "t5")
 LENGTHS = (9, 14, 23)
 # A graph of a recurrence is of one number of chunks, and below 64 tokens of one number of halves.
 OTHER_LENGTHS = {"qwen3_next": (17, 23, 30)}
@@ -65,7 +67,7 @@ def test_a_preset_is_one_graph_for_all_lengths(preset):
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", SEVERAL_KINDS)
 def test_blocks_of_a_preset_compile_once_for_each_kind_and_again_for_all_lengths(preset):
     model, counter = made(preset), CompileCounterWithBackend("eager")
     compile_blocks(model, fullgraph=True, backend=counter)
