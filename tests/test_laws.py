@@ -21,7 +21,8 @@ from xformer_kit.plan import KINDS
 
 # Laws of how a component makes its parameters, and of single operations.
 OF_A_COMPONENT = {"start", "tying", "rebuild", "residual multiplier", "parameters"}
-OF_A_COMPONENT |= {"precision", "device", "device with documents"}
+OF_A_COMPONENT |= {"precision", "device", "device with documents", "derivative"}
+OF_A_COMPONENT |= {"kernels in bf16"}  # "kernels" compares them in every row, in fp32
 # Laws of what a component does with random numbers and between steps, and of two laws together.
 IN_FEW_ROWS = {"causality in training", "randomness", "evaluation", "resume"}
 IN_FEW_ROWS |= {"decoding cost", "cache with documents", "documents with padding"}
