@@ -335,7 +335,7 @@ def test_no_tensor_is_ever_larger_than_a_chunk_or_the_weight(grad, terms):
 def test_chunks_of_a_gpu_are_larger():
     """A chunk has 64 million logits, and at least 2,048 tokens."""
     for vocab, tokens in ((50_000, 2048), (8192, 8192)):
-        with FakeTensorMode(), Largest() as made, module.first_chunks("cuda"):
+        with FakeTensorMode(), Largest() as made, module.first_chunks(module.Device("cuda")):
             hidden = torch.empty(10_000, 3, requires_grad=True)
             weight = torch.empty(vocab, 3, requires_grad=True)
             cross_entropy(hidden, weight, torch.empty(10_000, dtype=torch.int64))
