@@ -244,6 +244,22 @@ def test_the_chunks_of_a_loss_are_those_of_the_runs_device(monkeypatch):
     assert peaks["cuda", 2**17] == peaks["cpu", 2**17] < peaks["cpu", 2**20] == peaks["cuda", 2**20]
 
 
+def test_all_logits_at_once_are_counted_where_a_gpu_holds_them(monkeypatch):
+    """Kept for the gradient: the fp32 logarithms of probabilities. In chunks: the gradients of
+    hidden states and weight.
+    """
+    config, found = compose([*SMALL, "model.vocab_size=20000", "model.dim=16"]), []
+    for gib in (0, 80):
+        device = loss.Device("cuda", gib * 2**30)
+        monkeypatch.setattr(memory, "run_device", lambda config, device=device: device)
+        found.append(training_memory(config, 20000))
+    chunks, at_once = found
+    tokens = 8 * 64
+    more = 4 * (tokens * 20000 - (tokens + 20096) * 16)
+    assert at_once.activations - chunks.activations == pytest.approx(more, rel=0.01)
+    assert at_once.peak > chunks.peak
+
+
 def test_a_component_may_have_a_tensor_of_its_file(monkeypatch):
     """It is made when the file is imported, thus with values."""
     config, table, forward = compose(SMALL), torch.ones(1), RMSNorm.forward

@@ -1,4 +1,4 @@
-"""Chunked cross-entropy against torch's own: values, gradients, precision, memory."""
+"""Cross-entropy at once and in chunks against torch's own: values, gradients, precision, memory."""
 
 import pytest
 import torch
@@ -302,6 +302,48 @@ def test_more_streams_need_no_more_logits_at_once(monkeypatch):
     )  # a fiftieth of the logits of four more streams
 
 
+GIB = 2**30
+GPT2 = 16 * 1024, 50_304  # tokens, vocabulary: 6.1 GiB of fp32 logits and their gradient
+
+
+@pytest.mark.parametrize(
+    ("size", "device", "chunk"),
+    [
+        (GPT2, ("cuda", 80 * GIB), None),
+        (GPT2, ("cuda", 40 * GIB), 2048),
+        ((64 * 1024, 50_304), ("cuda", 80 * GIB), 2048),
+        ((2**20, 1024), ("cuda", 64 * GIB), None),  # 8 GiB, an eighth
+        ((2**20 + 1, 1024), ("cuda", 64 * GIB), 2**16),
+        ((2**12, 1024), ("cuda", 0), None),  # few logits
+        (GPT2, ("cpu",), 83),
+        ((2**14, 256), ("cpu",), None),
+        ((2**14 + 1, 256), ("cpu",), 2**14),
+        ((2**9, 1024), ("cpu",), None),
+        ((2**9 + 1, 1024), ("cpu",), 2**12),
+        (GPT2, ("mps",), 2048),
+    ],
+)
+def test_the_rule_by_eye(size, device, chunk):
+    assert module.chunk_tokens(*size, module.Device(*device)) == chunk
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("terms", TERMS, ids=str)
+def test_both_ways_are_equal(monkeypatch, terms, scaled):
+    """Loss, losses of streams and each gradient, with rows that pad the vocabulary."""
+    hidden, weight, target, bias = example(tokens=2 * 13, rows=29)
+    streams = hidden.view(2, 13, 5), weight, target.view(2, 13), bias, 23
+    scale, found = torch.tensor([0.5, 2.0], dtype=torch.float64) if scaled else None, []
+    monkeypatch.setattr(module, "CHUNK", 70)
+    for limit in (0, 2**40):
+        monkeypatch.setattr(module, "MAX_UNCHUNKED", limit)
+        losses = cross_entropy(*streams, scale, **terms)
+        total, *sums = losses if scaled else (losses,)
+        found.append([total, *sums, *gradients(3 * total, hidden, weight, bias)])
+    for a, b in zip(*found, strict=True):
+        assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
 class Largest(TorchDispatchMode):
     """The most elements that any tensor made in here has."""
 
@@ -340,6 +382,16 @@ def test_chunks_of_a_gpu_are_larger():
             weight = torch.empty(vocab, 3, requires_grad=True)
             cross_entropy(hidden, weight, torch.empty(10_000, dtype=torch.int64))
         assert made.elements == tokens * vocab
+
+
+@pytest.mark.parametrize(("memory", "logits"), [(40 * GIB, 2048), (80 * GIB, 16 * 1024)])
+def test_the_memory_of_a_gpu_decides(monkeypatch, memory, logits):
+    monkeypatch.setattr(module, "loss_device", lambda device: module.Device("cuda", memory))
+    with FakeTensorMode(), Largest() as made:
+        hidden = torch.empty(16 * 1024, 3, requires_grad=True)
+        weight = torch.empty(50_304, 3, requires_grad=True)
+        cross_entropy(hidden, weight, torch.empty(16 * 1024, dtype=torch.int64))
+    assert made.elements == logits * 50_304
 
 
 @pytest.mark.extended

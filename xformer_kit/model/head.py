@@ -78,6 +78,12 @@ class Head(nn.Module):
             else None
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without compiled functions, which cannot be pickled, as `Module.compile`."""
+        state = super().__getstate__()  # type: ignore[misc]
+        state.pop("loss_functions", None)
+        return state
+
     def _set_weight(self, weight: Any) -> None:
         self.weight = weight  # (vocab_size rounded up, dim)
 
