@@ -40,8 +40,9 @@ def run(args: Any) -> int:
         for item in explanation.attentions
     ]
     title = " ".join(args.inputs) or "the default model"
-    losses = explanation.losses and [item._asdict() for item in explanation.losses]
-    data = explanation._asdict() | {"attentions": attentions, "losses": losses}
+    losses = explanation.losses
+    plain_losses = None if losses is None else [loss._asdict() for loss in losses]
+    data = explanation._asdict() | {"attentions": attentions, "losses": plain_losses}
     return print_result(args, data, _print, explanation, title)
 
 

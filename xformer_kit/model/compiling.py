@@ -52,7 +52,9 @@ def compile_blocks(model: nn.Module, **options: Any) -> None:
     limits = torch._dynamo.config
     limits.recompile_limit = max(limits.recompile_limit, GRAPHS * sum(map(graph_kinds, stacks)))
     for head in (module for module in model.modules() if isinstance(module, Head)):
-        head.loss_functions = LossFunctions(*(torch.compile(f, **options) for f in UNCOMPILED))
+        head.loss_functions = LossFunctions(
+            torch.compile(UNCOMPILED.plain, **options), torch.compile(UNCOMPILED.chunk, **options)
+        )
     for stack in stacks:
         for block in stack.named_blocks.values():
             for module in compiled_modules(stack, block):
