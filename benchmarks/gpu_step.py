@@ -326,7 +326,7 @@ def main() -> int:
         about = machine() | {"gpu": torch.cuda.get_device_name() if device() == "cuda" else None}
         figures = {mode: {"rows": m.rows, "skipped": m.skipped} for mode, m in modes.items()}
         about |= {"shape": shape._asdict(), "peak_tflops": peak}
-        print(f"written to {save('gpu_step', about, figures)}")
+        print(f"written to {save('gpu_step' + '_tiny' * options.tiny, about, figures)}")
     return 0
 
 
