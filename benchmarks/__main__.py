@@ -28,6 +28,7 @@ BENCHMARKS = {
     "startup": Flags("--save", "--rounds 1"),
     "training_speed": Flags("--save", "--rounds 1"),
     "gpu_training_speed": Flags("--save", "--rounds 1"),
+    "gpu_step": Flags("--save", "--tiny --rounds 1"),
     "decoding_speed": Flags("--save", "--rounds 1 --tokens 16"),
     "seq2seq_speed": Flags("--save", "--rounds 1"),
     "products": Flags("--save", "--rounds 1"),

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("torch", "transformers", "x-transformers", "litgpt")
+PACKAGES = ("torch", "transformers", "x-transformers", "litgpt", "liger-kernel")
 
 
 CLOCKS = {

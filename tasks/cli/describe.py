@@ -1,7 +1,7 @@
 """Describe a model before it is built, from overrides as on train.py's command line, or from a
 run's directory: its tree with parameters and FLOPs per token, its memory, the kernels of its
-attentions, and where each value came from. Nothing is allocated, so a model of any size can be
-described on any machine.
+attentions, how the loss is computed, and where each value came from. Nothing is allocated, so a
+model of any size can be described on any machine.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Any
 from tasks import Config, Facts, State
 from tasks.cli.command import print_result, resolve_config
 
-SUMMARY = "a model's tree, parameters, FLOPs, memory and kernels"
+SUMMARY = "a model's tree, parameters, FLOPs, memory, kernels and loss"
 EXAMPLES = """examples:
   xformer describe
   xformer describe model=decoder model.layers=12 attn.kv_heads=2
@@ -129,6 +129,7 @@ def _plain(description: Any) -> State:
         "memory_bytes": memory and memory._asdict(),
         "cache_bytes": description.cache._asdict(),
         "kernels": [choice._asdict() for choice in description.kernels],
+        "losses": [loss._asdict() for loss in description.losses],
         "values": [value._asdict() for value in description.values],
         "unknown": description.unknown,
         "tree": node_data(description.tree),

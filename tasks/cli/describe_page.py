@@ -18,6 +18,7 @@ from tasks.cli.command import (
     styled,
     table,
 )
+from tasks.cli.loss_text import loss_memory, loss_way
 from tasks.logging.run_length import format_length
 from xformer_kit.data.run_length import known_steps
 from xformer_kit.inspect.components import as_yaml
@@ -38,6 +39,7 @@ def print_page(
         "Memory of training": _memory(description, config),
         "Cache for generation": _cache(description),
         "Kernels": _kernels(description),
+        "Loss": _losses(description),
         "Values": _values(description),
     }
     if parameters:
@@ -188,6 +190,14 @@ def _has_two_stacks(description: Description) -> bool:
 def _kernels(description: Description) -> Any:
     rows = [(item.where, item.kernel, "; ".join(item.why)) for item in description.kernels]
     return table(rows, styles=("", "bold", "dim")) if rows else styled("no attention")
+
+
+def _losses(description: Description) -> Any:
+    rows = [
+        (item.where, loss_way(item), f"{loss_memory(item)}, on {item.device}")
+        for item in description.losses
+    ]
+    return table(rows, styles=("", "bold", "dim")) if rows else styled("none over the vocabulary")
 
 
 def _values(description: Description) -> Table:

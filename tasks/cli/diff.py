@@ -60,7 +60,7 @@ def _resolve_sides(sides: list[str], args: Any) -> Any:
     """
     from tasks.cli.describe import model_to_describe
     from xformer_kit.config.faults.size import ensure_countable
-    from xformer_kit.inspect.describe import vocabulary
+    from xformer_kit.inspect.vocabulary import vocabulary
 
     found, faults = [], []
     for mark, side in zip("AB", sides, strict=True):

@@ -74,8 +74,8 @@ def _model(args: Any) -> tuple[Any, Any, str]:
     from tasks.cli.command import load_run
     from tasks.cli.describe import model_to_describe
     from xformer_kit.eject import merged
-    from xformer_kit.inspect.describe import vocabulary
     from xformer_kit.inspect.parameters import count
+    from xformer_kit.inspect.vocabulary import vocabulary
     from xformer_kit.model.build import build_model
 
     if _is_run(args) and len(args.inputs) == 1:

@@ -1,9 +1,9 @@
 """Explain which kernel computes the scores of each attention, from overrides as on train.py's
 command line, or from a run's directory: how it runs, why not a faster one, and its memory in
-training. Nothing is allocated.
+training; and how the loss is computed on this machine. Nothing is allocated.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tasks.cli.command import (
@@ -12,12 +12,13 @@ from tasks.cli.command import (
     print_line,
     print_result,
     print_wrapped,
-    resolve_config,
     styled,
     table,
 )
+from tasks.cli.describe import model_to_describe
+from tasks.cli.loss_text import loss_memory, loss_way
 
-SUMMARY = "which kernel computes each attention, why not a faster one, and its memory"
+SUMMARY = "which kernel computes each attention, why not a faster one, and how the loss is computed"
 EXAMPLES = """examples:
   xformer explain
   xformer explain model=decoder mask=sliding_window position=t5
@@ -30,16 +31,18 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    config, _ = resolve_config(args.inputs, args.components, "explain")
+    config, vocab_size, *_ = model_to_describe(args.inputs, args.components, "explain")
     from xformer_kit.inspect.explain import explain
 
-    explanation = explain(config)
+    explanation = explain(config, vocab_size)
     attentions = [
         item._asdict() | {"run": item.run and item.run._asdict(), "faster": dict(item.faster)}
         for item in explanation.attentions
     ]
     title = " ".join(args.inputs) or "the default model"
-    data = explanation._asdict() | {"attentions": attentions}
+    losses = explanation.losses
+    plain_losses = None if losses is None else [loss._asdict() for loss in losses]
+    data = explanation._asdict() | {"attentions": attentions, "losses": plain_losses}
     return print_result(args, data, _print, explanation, title)
 
 
@@ -50,15 +53,22 @@ def _print(explanation: Any, title: str) -> None:
     step = f"a step of training on {rows} of {explanation.seq_len:,} tokens {texts}"
     print_wrapped((f"{step}, {explanation.precision}, {explanation.device}", "dim"))
     for item in explanation.attentions:
-        print()
         parts = f"{item.component}, mask {item.mask}, position {item.position}"
-        print_wrapped((item.where, "bold cyan"), (f"  {parts}", "dim"))
-        lines = (
-            (label, styled(text, "bold" * (label == "kernel"))) for label, text in _lines(item)
-        )
-        print_indented(table(lines, styles=("dim", ""), no_wrap=[0]))
+        _print_item(item.where, parts, _lines(item))
     if not explanation.attentions:
         print_line(("no attention", "dim"))
+    if explanation.losses is None:
+        unknown = "not known before the tokenizer has read the text; set model.vocab_size"
+        _print_item("head", "", [("loss", unknown)])
+    for loss in explanation.losses or ():
+        _print_item(loss.where, f"cross-entropy of {loss.tokens:,} tokens", _loss_lines(loss))
+
+
+def _print_item(where: str, parts: str, lines: Iterable[tuple[str, str]]) -> None:
+    print()
+    print_wrapped((where, "bold cyan"), (f"  {parts}", "dim"))
+    rows = ((label, styled(text, "bold" * (label in ("kernel", "loss")))) for label, text in lines)
+    print_indented(table(rows, styles=("dim", ""), no_wrap=[0]))
 
 
 def _lines(item: Any) -> Iterator[tuple[str, str]]:
@@ -88,3 +98,9 @@ def _memory(item: Any) -> str:
             f" gradient{total}"
         )
     return "; ".join(parts) or "nothing that grows with the number of pairs"
+
+
+def _loss_lines(item: Any) -> Iterator[tuple[str, str]]:
+    """Yields (label, text) of each line on one loss."""
+    yield "loss", loss_way(item)
+    yield "memory", loss_memory(item)

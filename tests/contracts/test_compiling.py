@@ -1,17 +1,23 @@
-"""Blocks compile whole, change nothing, and share their graphs."""
+"""Blocks and the loss compile whole, change nothing, and share their graphs."""
+
+import pickle
+from copy import deepcopy
 
 import pytest
 import torch
-from compositions import ALL, LENGTH, TWO_STACKS, batch, loss_of, model_of
+from compositions import ALL, LENGTH, TWO_STACKS, VOCAB, batch, loss_of, model_of
 from torch import _dynamo
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from xformer_kit.model import loss
 from xformer_kit.model.compiling import GRAPHS, compile_blocks
 
 pytestmark = pytest.mark.extended
 
-# Graphs of a training step: one, and where the first block differs, or there is another stack, two.
+# Graphs of blocks in a training step: one, and where the first block differs, or there is another
+# stack, two.
 KINDS = {"mixed": 2, "first_values": 2, "two_stacks": 2, "two_apart": 2}
+LOSSES = {"future": 2}  # graphs of losses: another one for several predictions
 
 
 @pytest.fixture(autouse=True)
@@ -31,9 +37,9 @@ def compiled(name: str, *more: str, **options):
 
 def step(model, tokens):
     model.zero_grad()
-    loss, report = loss_of(model, tokens)
-    loss.backward()
-    return loss, report, {name: p.grad for name, p in model.named_parameters()}
+    nats, report = loss_of(model, tokens)
+    nats.backward()
+    return nats, report, {name: p.grad for name, p in model.named_parameters()}
 
 
 @pytest.mark.parametrize("name", ALL | TWO_STACKS)
@@ -42,7 +48,33 @@ def test_the_same_step_in_one_graph_for_all_layers_of_a_kind(name):
     for seed in range(2):
         tokens = batch(seed=seed)
         torch.testing.assert_close(step(model, tokens), step(plain, tokens), rtol=1e-10, atol=1e-12)
-        assert counter.frame_count == KINDS.get(name, 1)
+        assert counter.frame_count == KINDS.get(name, 1) + LOSSES.get(name, 1)
+
+
+@pytest.fixture(params=["at once", "chunks"])
+def way(request, monkeypatch):
+    """Both ways of computing the loss; three chunks of 24 of the 72 tokens."""
+    if request.param == "chunks":
+        monkeypatch.setattr(loss, "MAX_UNCHUNKED", 0)
+        monkeypatch.setattr(loss, "CHUNK", 24 * VOCAB)
+
+
+@pytest.mark.parametrize("name", ["plain", "untied"])
+def test_both_ways_of_the_loss_compile_as_one_graph(way, name):
+    """Next to that of the blocks, and with them."""
+    (model, counter), plain = compiled(name), model_of(name)
+    tokens = batch()
+    torch.testing.assert_close(step(model, tokens), step(plain, tokens), rtol=1e-12, atol=1e-12)
+    assert counter.frame_count == 2
+    counter = CompileCounterWithBackend("eager")
+    torch.compile(lambda: loss_of(plain, tokens)[0], backend=counter, fullgraph=True)()
+    assert counter.frame_count == 1
+
+
+def test_a_copy_is_not_compiled():
+    model, _ = compiled("plain")
+    assert deepcopy(model).head.loss_functions is loss.UNCOMPILED
+    pickle.dumps(model.head)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +139,9 @@ def test_checkpointed_blocks_compile_to_the_same():
     (model, _), plain = compiled("router"), model_of("router")
     by_wrapper(model)
     tokens = batch()
-    loss, report, gradients = step(model, tokens)
+    nats, report, gradients = step(model, tokens)
     expected = step(plain, tokens)
-    torch.testing.assert_close((loss, report), expected[:2], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close((nats, report), expected[:2], rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(
         list(gradients.values()), list(expected[2].values()), rtol=1e-10, atol=1e-12
     )

@@ -4,10 +4,11 @@ from torch import nn
 
 from xformer_kit import ConfigError, compose
 from xformer_kit.ffn import FFN, FFNS
-from xformer_kit.inspect.describe import describe, kernel_choices, vocabulary
+from xformer_kit.inspect.describe import describe, kernel_choices
 from xformer_kit.inspect.layers import format_ranges
 from xformer_kit.inspect.provenance import Provenance
 from xformer_kit.inspect.tree import ModuleNode, fold_equal, tree
+from xformer_kit.inspect.vocabulary import vocabulary
 from xformer_kit.laws.trials import trials
 from xformer_kit.model.build import build_model
 from xformer_kit.plan import KINDS, STACKS, stacks
@@ -190,6 +191,8 @@ def test_figures_agree_with_each_other():
     assert layers.flops * layers.times == decoder.flops
     assert sum(child.flops for child in layers.children) == layers.flops
     assert found.cache.length == 16
+    (loss,) = found.losses
+    assert (loss.tokens, loss.chunk, loss.logits) == (2 * 16, None, 8 * 2 * 16 * found.vocab_size)
 
 
 def test_figures_of_two_stacks_agree_with_each_other():

@@ -1,11 +1,15 @@
-"""The kernel of each attention, why no faster one, and its memory, which is counted by hand."""
+"""The kernel of each attention, why no faster one, its memory, which is counted by hand, and how
+the loss is computed.
+"""
 
 import pytest
 
 from tasks.cli import main
 from tests.forked_train import without_repeated_keys
 from xformer_kit import compose
+from xformer_kit.inspect import memory
 from xformer_kit.inspect.explain import explain
+from xformer_kit.model.loss import Device
 from xformer_kit.registry import ConfigError
 
 SMALL = [
@@ -93,6 +97,41 @@ def test_two_stacks_and_documents():
     )
 
 
+LARGE = [*SMALL, "model.vocab_size=50000", "data.batch_size=16"]  # 2,560 tokens
+ALL_LOGITS = 2 * 4 * 2560 * 50_000  # bytes, with the gradient: 0.95 GiB
+
+
+@pytest.mark.parametrize(
+    ("device", "way", "chunk"),
+    [
+        (Device("cpu"), "in chunks", 83),
+        (Device("cuda", 7 * 2**30), "in chunks", 2048),
+        (Device("cuda", 8 * 2**30), "all logits at once", None),
+    ],
+)
+def test_the_loss_is_that_of_the_device(monkeypatch, device, way, chunk):
+    monkeypatch.setattr(memory, "run_device", lambda config: device)
+    (loss,) = explain(compose(LARGE)).losses
+    at_once = 4 * chunk * 50_000 if chunk else ALL_LOGITS
+    assert loss == ("head", way, device.type, 2560, chunk, at_once, ALL_LOGITS)
+
+
+def test_losses_of_other_tasks():
+    """Only the labelled tokens of masked language modelling, all further predictions together; a
+    classifier computes no logits of the vocabulary.
+    """
+    config = compose([*SMALL, "model=encoder", "task=masked_language_modeling"])
+    assert [loss.tokens for loss in explain(config).losses] == [memory.labelled_tokens(config, 2)]
+    future = explain(compose([*SMALL, "extra.future_tokens.count=3"])).losses
+    assert [(loss.where, loss.tokens) for loss in future] == [
+        ("head", 320),
+        ("further predictions", 2 * 320),
+    ]
+    labels = ["model=encoder", "task=classification", "task.classes=[a,b]", "data=csv"]
+    assert explain(compose([*SMALL, *labels, "data.path=texts.csv"], data=False)).losses == []
+    assert explain(compose([*SMALL, "tokenizer=char"])).losses is None
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_page(width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -109,6 +148,7 @@ def test_the_page(width, capsys, monkeypatch):
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
     assert "not sdpa attn.score is entmax, and sdpa computes only softmax not flex" in text
+    assert "loss in chunks of 2,048 tokens memory 16.0 MiB of logits; all" in text
     assert (
         "keeps for the gradient, 768 MiB in all" in text
     )  # 2 copies, 2 x 3 x 2048 x 2048 x 4 bytes, 4 layers
@@ -139,9 +179,8 @@ def test_plain_data(capsys):
     import json
 
     assert main(["explain", *SMALL, "--json"]) == 0
-    assert (
-        json.loads(capsys.readouterr().out)["attentions"][0]["run"]["how"]
-        == "with torch's own causal mask"
-    )
+    data = json.loads(capsys.readouterr().out)
+    assert data["attentions"][0]["run"]["how"] == "with torch's own causal mask"
+    assert data["losses"][0]["way"] == "in chunks"
     with pytest.raises(ConfigError):
         explanations("mask=slidng")

@@ -5,6 +5,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from xformer_kit import build, compose
+from xformer_kit.inspect import memory
 from xformer_kit.inspect.memory import cache_memory, micro_batch, training_memory
 from xformer_kit.model import loss
 from xformer_kit.norm.norms import RMSNorm
@@ -213,9 +214,9 @@ def test_memory_of_a_long_text_takes_no_longer(monkeypatch, words):
     config = compose([*SMALL, *words])
     vocab_size = config["model"]["vocab_size"] or 256
     chunks = []
-    count = loss._chunk_loss
+    count = loss._accumulate
     monkeypatch.setattr(loss, "CHUNK", 2**16)
-    monkeypatch.setattr(loss, "_chunk_loss", lambda *args: chunks.append(1) or count(*args))
+    monkeypatch.setattr(loss, "_accumulate", lambda *args: chunks.append(1) or count(*args))
     long = training_memory(
         config | {"data": config["data"] | {"seq_len": 2**21, "batch_size": 1}}, vocab_size
     )
@@ -236,11 +237,27 @@ def test_the_chunks_of_a_loss_are_those_of_the_runs_device(monkeypatch):
     monkeypatch.setattr(loss, "MIN_TOKENS_GPU", 1)
     peaks = {}
     for device in ("cpu", "cuda"):
-        monkeypatch.setattr("xformer_kit.inspect.memory._device", lambda config, at=device: at)
+        monkeypatch.setattr(memory, "run_device", lambda config, at=device: loss.Device(at))
         for chunk in (2**17, 2**20):
             monkeypatch.setattr(loss, "CHUNK_GPU" if device == "cuda" else "CHUNK", chunk)
             peaks[device, chunk] = training_memory(config, 20000).peak
     assert peaks["cuda", 2**17] == peaks["cpu", 2**17] < peaks["cpu", 2**20] == peaks["cuda", 2**20]
+
+
+def test_all_logits_at_once_are_counted_where_a_gpu_holds_them(monkeypatch):
+    """Kept for the gradient: the fp32 logarithms of probabilities. In chunks: the gradients of
+    hidden states and weight.
+    """
+    config, found = compose([*SMALL, "model.vocab_size=20000", "model.dim=16"]), []
+    for gib in (0, 80):
+        device = loss.Device("cuda", gib * 2**30)
+        monkeypatch.setattr(memory, "run_device", lambda config, device=device: device)
+        found.append(training_memory(config, 20000))
+    chunks, at_once = found
+    tokens = 8 * 64
+    more = 4 * (tokens * 20000 - (tokens + 20096) * 16)
+    assert at_once.activations - chunks.activations == pytest.approx(more, rel=0.01)
+    assert at_once.peak > chunks.peak
 
 
 def test_a_component_may_have_a_tensor_of_its_file(monkeypatch):

@@ -8,6 +8,7 @@ from torch.testing import assert_close
 from tests.messages import messages
 from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.tiny_composition import DIM, VOCAB, Composition, build_tiny_model
+from xformer_kit.model import loss
 from xformer_kit.model.loss import cross_entropy
 
 SHAPED = {"logit_scale": 0.3, "logit_softcap": 2.0, "head_bias": True}
@@ -47,11 +48,14 @@ def test_each_token_learns_the_scale_of_its_logit():
     assert_close(build_tiny_model(case.config).head.scales.detach() * DIM**0.5, torch.ones(40))
 
 
+@pytest.mark.parametrize("limit", [0, 2**40], ids=["chunks", "at once"])
 @pytest.mark.parametrize(
     "shaped",
     [{}, {"logit_scale": 0.3}, {"logit_scale": 2}, {"logit_softcap": 2.0}, SHAPED, LEARNED],
 )
-def test_the_loss_is_that_of_the_logits(shaped):
+def test_the_loss_is_that_of_the_logits(shaped, limit, monkeypatch):
+    monkeypatch.setattr(loss, "MAX_UNCHUNKED", limit)
+    monkeypatch.setattr(loss, "CHUNK", 5 * VOCAB)
     case = Composition(tiny_config(**shaped), "")
     model, target = case.model(), case.ids.roll(1, -1)
     hidden = case.hidden(model, case.ids).detach().requires_grad_()
@@ -59,7 +63,7 @@ def test_the_loss_is_that_of_the_logits(shaped):
     theirs = F.cross_entropy(model.head(hidden).flatten(0, 1), target.flatten(), reduction="sum")
     assert_close(ours, theirs)
     leaves = [hidden, *model.head.parameters(), model.embed.weight]
-    for a, b in zip(*(torch.autograd.grad(loss, leaves) for loss in (ours, theirs)), strict=True):
+    for a, b in zip(*(torch.autograd.grad(nats, leaves) for nats in (ours, theirs)), strict=True):
         assert_close(a, b)
 
 

@@ -1,16 +1,12 @@
-"""Chunked cross-entropy against torch's own: values, gradients, precision, memory."""
+"""Cross-entropy at once and in chunks against torch's own: values, gradients, precision."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from xformer_kit.inspect.memory import StorageTracker
 from xformer_kit.model import loss as module
 from xformer_kit.model.loss import cross_entropy
 
@@ -279,67 +275,21 @@ def test_scaled_streams_equal_their_sums_one_by_one(path, terms):
         assert_close(a, b)
 
 
-def test_more_streams_need_no_more_logits_at_once(monkeypatch):
-    """What lives at once, at its most, grows with the streams' hidden states, not with their logits
-    or weights.
-    """
-    monkeypatch.setattr(module, "MAX_UNCHUNKED", 0)
-    monkeypatch.setattr(module, "CHUNK", 64 * 4000)
-    peaks = []
-    for n in (1, 5):
-        hidden, target = (
-            torch.randn(n, 256, 8, requires_grad=True),
-            torch.zeros(n, 256, dtype=torch.int64),
-        )
-        weight = torch.randn(4000, 8, requires_grad=True)
-        with StorageTracker() as tracker:
-            tracker.track_peak = True
-            cross_entropy(hidden, weight, target, scale=torch.ones(n))[0].backward()
-        peaks.append(tracker.peak)
-    assert peaks[0] > 64 * 4000 * 4  # one chunk of logits
-    assert (
-        peaks[1] - peaks[0] < 4 * 256 * 4000 * 4 / 50
-    )  # a fiftieth of the logits of four more streams
-
-
-class Largest(TorchDispatchMode):
-    """The most elements that any tensor made in here has."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        sizes = [leaf.numel() for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
-        self.elements = max([self.elements, *sizes])
-        return out
-
-
-@pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize("terms", [TERMS[0], TERMS[-1]], ids=str)
-def test_no_tensor_is_ever_larger_than_a_chunk_or_the_weight(grad, terms):
-    tokens, vocab, dim = 1031, 32_003, 3  # 33 million logits
-    hidden, weight = (
-        torch.randn(tokens, dim).requires_grad_(),
-        torch.randn(vocab, dim).requires_grad_(),
-    )
-    with Largest() as made, torch.set_grad_enabled(grad):
-        loss = cross_entropy(hidden, weight, torch.randint(vocab, (tokens,)), **terms)
-        if grad:
-            loss.backward()
-    assert made.elements <= module.CHUNK
-    with Largest() as all_at_once:  # the law bites where all logits are made
-        F.linear(hidden, weight)
-    assert all_at_once.elements == tokens * vocab > module.CHUNK
-
-
-def test_chunks_of_a_gpu_are_larger():
-    """A chunk has 64 million logits, and at least 2,048 tokens."""
-    for vocab, tokens in ((50_000, 2048), (8192, 8192)):
-        with FakeTensorMode(), Largest() as made, module.first_chunks("cuda"):
-            hidden = torch.empty(10_000, 3, requires_grad=True)
-            weight = torch.empty(vocab, 3, requires_grad=True)
-            cross_entropy(hidden, weight, torch.empty(10_000, dtype=torch.int64))
-        assert made.elements == tokens * vocab
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("terms", TERMS, ids=str)
+def test_both_ways_are_equal(monkeypatch, terms, scaled):
+    """Loss, losses of streams and each gradient, with rows that pad the vocabulary."""
+    hidden, weight, target, bias = example(tokens=2 * 13, rows=29)
+    streams = hidden.view(2, 13, 5), weight, target.view(2, 13), bias, 23
+    scale, found = torch.tensor([0.5, 2.0], dtype=torch.float64) if scaled else None, []
+    monkeypatch.setattr(module, "CHUNK", 70)
+    for limit in (0, 2**40):
+        monkeypatch.setattr(module, "MAX_UNCHUNKED", limit)
+        losses = cross_entropy(*streams, scale, **terms)
+        total, *sums = losses if scaled else (losses,)
+        found.append([total, *sums, *gradients(3 * total, hidden, weight, bias)])
+    for a, b in zip(*found, strict=True):
+        assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.extended

@@ -15,6 +15,7 @@ from xformer_kit.registry.traits import AttentionTraits
 from xformer_kit.tensors import Info, hidden
 from xformer_kit.tensors.cache import Cache
 from xformer_kit.tensors.fused_projections import FusedProjections
+from xformer_kit.tensors.precision import for_linear
 from xformer_kit.tensors.tokens import AttentionContext, after_extras
 
 
@@ -60,6 +61,7 @@ class Attention(nn.Module):
         if self.fused_maps is not None:
             maps = self.fused_maps(x)
         else:
+            x = for_linear(x)
             maps = [getattr(self, name)(x) for name in self.fusible]
         return maps if context.projected is None else after_extras(context, self.fusible, maps)
 

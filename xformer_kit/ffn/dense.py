@@ -23,6 +23,7 @@ from xformer_kit.registry import (
 from xformer_kit.tensors import Info, SubmoduleInfo, hidden, vector
 from xformer_kit.tensors.cache import Cache
 from xformer_kit.tensors.fused_projections import FusedProjections
+from xformer_kit.tensors.precision import for_linear
 from xformer_kit.tensors.report import Report
 from xformer_kit.tensors.tokens import FFNContext, after_extras
 
@@ -194,6 +195,7 @@ class Dense(FFN):
         if self.fused_maps is not None:
             maps = self.fused_maps(x)
         else:
+            x = for_linear(x)
             maps = [getattr(self, name)(x) for name in self.fusible]
         return maps if context.projected is None else after_extras(context, self.fusible, maps)
 

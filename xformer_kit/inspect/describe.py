@@ -12,17 +12,17 @@ import torch
 
 from xformer_kit.config.faults.size import ensure_countable
 from xformer_kit.data.run_length import known_steps
-from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect import flops, memory, parameters
 from xformer_kit.inspect.explain import AttentionExplanation, attentions
 from xformer_kit.inspect.layers import format_ranges, group_equal
+from xformer_kit.inspect.losses import LossRun, loss_runs
 from xformer_kit.inspect.provenance import ConfigValue, Provenance
 from xformer_kit.inspect.tree import ModuleNode, tree
+from xformer_kit.inspect.vocabulary import vocabulary
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
 from xformer_kit.plan import StackPlan, max_len, stacks
-from xformer_kit.registry import config_error
 from xformer_kit.tensors import ParameterInfo, canonical, parameter_table
 
 T = TypeVar("T")
@@ -57,6 +57,7 @@ class Description(NamedTuple):
     training_memory: memory.TrainingMemory | None  # None if unknown
     cache: memory.CacheMemory
     kernels: list[KernelChoice]
+    losses: list[LossRun]
     values: list[ConfigValue]
     unknown: list[str]  # messages: which of these are None, and why
     given_logits: float  # share of the tokens whose logits are computed in training
@@ -94,6 +95,7 @@ def describe(
         training_memory,
         memory.cache_memory(model, max_len(config)),
         list(kernel_choices(config, plans, model)),
+        list(loss_runs(config, model)),
         list((provenance or Provenance(config)).values(plans)),
         unknown,
         given_logits,
@@ -113,25 +115,6 @@ def _parameter_rows(model: Model) -> list[ParameterRow]:
         ParameterRow(pattern if len(names) > 1 else names[0], len(names), shape, info)
         for (pattern, shape, info), names in groups.items()
     ]
-
-
-def vocabulary(config: Mapping[str, Any]) -> int:
-    """Number of tokens: model.vocab_size, or the tokenizer's plus the task's special tokens.
-
-    Raises ConfigError if neither is set and the tokenizer's size depends on the text.
-    """
-    if size := config["model"].get("vocab_size"):
-        return size
-    node = config["tokenizer"]
-    size = node.get("vocab_size") or getattr(TOKENIZERS[node["name"]], "vocab_size", None)
-    if isinstance(size, int):
-        return size + len(objective_of(config).specials)
-    raise config_error(
-        "model.vocab_size",
-        f"is not known before tokenizer '{node['name']}' has read the text",
-        got="null",
-        fix="Set it, e.g. model.vocab_size=1024.",
-    )
 
 
 def _try(name: str, compute: Callable[[], T], unknown: list[str]) -> T | None:

@@ -13,8 +13,9 @@ import torch
 
 from xformer_kit.config.options.groups import registry_at
 from xformer_kit.config.saved.difference import differing, flat
-from xformer_kit.inspect.describe import Description, describe, vocabulary
+from xformer_kit.inspect.describe import Description, describe
 from xformer_kit.inspect.layers import format_ranges, group_equal
+from xformer_kit.inspect.vocabulary import vocabulary
 from xformer_kit.model.build import build_model
 
 Config = Mapping[str, Any]

@@ -1,10 +1,11 @@
 """The kernel of each attention: which one computes it in training, how, why no faster one does, and
-its memory.
+its memory; and how the loss is computed.
 
 Returns plain data from a valid config; nothing is allocated.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -15,13 +16,17 @@ from xformer_kit.attention import ATTENTIONS
 from xformer_kit.config.faults.size import ensure_countable
 from xformer_kit.inspect import memory
 from xformer_kit.inspect.layers import format_ranges, group_equal
+from xformer_kit.inspect.losses import LossRun, loss_runs
+from xformer_kit.inspect.vocabulary import vocabulary
 from xformer_kit.kernel import KERNELS, Kernel, cannot_train
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
 from xformer_kit.plan import StackPlan, SublayerPlan, stacks
-from xformer_kit.registry import Context, Node
+from xformer_kit.registry import ConfigError, Context, Node
 from xformer_kit.tensors.tokens import AttentionContext, Tokens
+
+ANY_VOCABULARY = 256  # tokens of a model whose vocabulary is not known; kernels do not depend on it
 
 
 class KernelRun(NamedTuple):
@@ -52,24 +57,30 @@ class Explanation(NamedTuple):
     device: str
     documents: bool  # whether documents are packed and attention stays within each
     attentions: list[AttentionExplanation]
+    losses: list[LossRun] | None  # None if the size of the vocabulary is not known
 
 
-def explain(config: Node, vocab_size: int = 256) -> Explanation:
-    """Explains all attentions of a valid config, in the order of their layers. Raises ConfigError
-    if no machine can hold the model.
+def explain(config: Node, vocab_size: int | None = None) -> Explanation:
+    """Explains all attentions of a valid config, in the order of their layers, and the loss. Raises
+    ConfigError if no machine can hold the model. vocab_size: in place of the tokenizer's.
     """
     ensure_countable(config)
+    if vocab_size is None:
+        with suppress(ConfigError):  # it is not known before the tokenizer has read the text
+            vocab_size = vocabulary(config)
     with torch.device("meta"):
-        model = build_model(config, vocab_size)
+        model = build_model(config, vocab_size or ANY_VOCABULARY)
     rows, seq_len = memory.micro_batch(config)[0], config["data"]["seq_len"]
     documents = bool(config["data"].get("documents"))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = memory.run_device(config).type
     explanations = [
         item._replace(where=f"{plan.name}.{format_ranges(depths)}.{item.where}", layers=len(depths))
         for plan in stacks(config)
         for item, depths in group_equal(attentions(config, plan, model, rows, documents)).items()
     ]
-    return Explanation(rows, seq_len, memory.precision(config), device, documents, explanations)
+    losses = None if vocab_size is None else list(loss_runs(config, model))
+    precision = memory.precision(config)
+    return Explanation(rows, seq_len, precision, device, documents, explanations, losses)
 
 
 def attentions(

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from xformer_kit.data.buckets import step_rows
 from xformer_kit.model.build import build_model
-from xformer_kit.model.loss import first_chunks
+from xformer_kit.model.loss import Device, first_chunks, loss_device
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import create_optimizer
 from xformer_kit.registry import Node
@@ -137,8 +137,8 @@ def training_memory(config: Node, vocab_size: int) -> TrainingMemory:
     from torch._subclasses.fake_tensor import FakeTensorMode  # takes a second to import
 
     rows, micro_batches = micro_batch(config)
-    labelled_tokens = _labelled_tokens(config, rows)
-    fake, chunks = FakeTensorMode(allow_non_fake_inputs=True), first_chunks(_device(config))
+    labels = labelled_tokens(config, rows)
+    fake, chunks = FakeTensorMode(allow_non_fake_inputs=True), first_chunks(run_device(config))
     with fake, StorageTracker() as tracker, chunks:
         model = _fake_model(config, vocab_size)
         objective = objective_of(config)
@@ -150,7 +150,7 @@ def training_memory(config: Node, vocab_size: int) -> TrainingMemory:
         optimizer.step()
         optimizer.zero_grad()
         state = tracker.held - weights
-        tracker.track_peak, tracker.labelled_tokens = True, labelled_tokens
+        tracker.track_peak, tracker.labelled_tokens = True, labels
         all_activations: dict[int, int] = {}
         for _ in range(min(micro_batches, 2)):  # the second one adds to gradients
             batch = objective.blank(rows, config["data"]["seq_len"])
@@ -181,7 +181,7 @@ def training_memory(config: Node, vocab_size: int) -> TrainingMemory:
     )
 
 
-def _labelled_tokens(config: Node, rows: int) -> int | None:
+def labelled_tokens(config: Node, rows: int) -> int | None:
     """Number of tokens of a batch that have a label; None if the task labels all tokens. In a long
     text it is estimated from the beginning.
     """
@@ -226,10 +226,11 @@ def precision(config: Node) -> str:
     return "bf16-mixed" if torch.cuda.is_available() else "32-true"
 
 
-def _device(config: Node) -> str:
-    """The type of device of a run on this machine: cuda or cpu."""
+def run_device(config: Node) -> Device:
+    """The device of a run on this machine, CUDA or the CPU."""
     accelerator = (config.get("trainer") or {}).get("accelerator", "auto")
-    return "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
+    on_cuda = accelerator != "cpu" and torch.cuda.is_available()
+    return loss_device(torch.device("cuda" if on_cuda else "cpu"))
 
 
 def weights_dtype(config: Node) -> torch.dtype:

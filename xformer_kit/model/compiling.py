@@ -1,5 +1,5 @@
-"""Compiles a model block by block: layers of one kind share one graph, and a change outside the
-blocks does not recompile them.
+"""Compiles a model block by block, and its loss: layers of one kind share one graph, and a change
+outside the blocks does not recompile them.
 """
 
 from typing import Any
@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from xformer_kit.model.block import Block
+from xformer_kit.model.head import Head
+from xformer_kit.model.loss import UNCOMPILED, LossFunctions
 from xformer_kit.model.stack import Stack
 
 # Training, validation, prompt and decoding, each with and without padding, and each with fixed and
@@ -38,8 +40,9 @@ def compiled_modules(stack: Stack, block: Block) -> list[nn.Module]:
 
 
 def compile_blocks(model: nn.Module, **options: Any) -> None:
-    """Compiles every block in place, or parts of it (`compiled_modules`); `options` are those of
-    torch.compile. Parameter names are unchanged.
+    """Compiles every block in place, or parts of it (`compiled_modules`), and the loss of the head,
+    whose operations on single logits become one kernel. `options` are those of torch.compile.
+    Parameter names are unchanged.
 
     Torch counts recompilations per function, and all blocks share the function Block.forward. Its
     recompile limit is therefore raised to the number of graphs of all kinds of this model: at the
@@ -48,6 +51,10 @@ def compile_blocks(model: nn.Module, **options: Any) -> None:
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     limits = torch._dynamo.config
     limits.recompile_limit = max(limits.recompile_limit, GRAPHS * sum(map(graph_kinds, stacks)))
+    for head in (module for module in model.modules() if isinstance(module, Head)):
+        head.loss_functions = LossFunctions(
+            torch.compile(UNCOMPILED.plain, **options), torch.compile(UNCOMPILED.chunk, **options)
+        )
     for stack in stacks:
         for block in stack.named_blocks.values():
             for module in compiled_modules(stack, block):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.model.loss import cross_entropy
+from xformer_kit.model.loss import UNCOMPILED, LossFunctions, cross_entropy
 from xformer_kit.tensors.fused_projections import FusedProjections, fused_projection
 
 
@@ -50,6 +50,7 @@ class Head(nn.Module):
 
     weight: Tensor
     fused_maps: FusedProjections | None = None  # set during generation
+    loss_functions: LossFunctions = UNCOMPILED  # set by `compile_blocks`
 
     def __init__(
         self,
@@ -77,6 +78,12 @@ class Head(nn.Module):
             else None
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without compiled functions, which cannot be pickled, as `Module.compile`."""
+        state = super().__getstate__()  # type: ignore[misc]
+        state.pop("loss_functions", None)
+        return state
+
     def _set_weight(self, weight: Any) -> None:
         self.weight = weight  # (vocab_size rounded up, dim)
 
@@ -91,8 +98,8 @@ class Head(nn.Module):
         """Returns logits (b, t, vocab) of hidden states (b, t, dim).
 
         With target (b, t): returns the sum of the cross-entropies in nats over targets that are not
-        negative, computed in chunks so that all logits never exist at once (see `loss.py`, also for
-        label_smoothing and z_loss).
+        negative, of all logits at once or in chunks (see `loss.py`, also for label_smoothing and
+        z_loss).
         With target (n, b, t), hidden (n, b, t, dim) and scale (n,): returns the sum of the n
         losses, each times its scale, and the n losses.
         """
@@ -116,8 +123,18 @@ class Head(nn.Module):
         weight, bias = self._apply_scale()
         if factor != 1.0:  # scales fewer numbers than the logits
             hidden, bias = hidden * factor, None if bias is None else bias * factor
-        terms = {"label_smoothing": label_smoothing, "z_loss": z_loss, "softcap": softcap}
-        return cross_entropy(hidden, weight, target, bias, self.vocab_size, scale, **terms)
+        return cross_entropy(
+            hidden,
+            weight,
+            target,
+            bias,
+            self.vocab_size,
+            scale,
+            label_smoothing=label_smoothing,
+            z_loss=z_loss,
+            softcap=softcap,
+            functions=self.loss_functions,
+        )
 
     def _vocab_rows(self) -> tuple[Tensor, Tensor | None]:
         """Weight and bias without the rows after the vocabulary."""

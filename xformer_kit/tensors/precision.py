@@ -18,3 +18,13 @@ def no_autocast(x: Tensor) -> Any:
     if device == "meta" or not torch.is_autocast_enabled(device):
         return nullcontext()
     return torch.autocast(device, enabled=False)
+
+
+def for_linear(x: Tensor) -> Tensor:
+    """x in the dtype of linear maps under autocast, for several maps of it: each map by itself
+    would convert x, and keep the result for its gradient. Without autocast x.
+    """
+    device = x.device.type
+    if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return x
+    return x.to(torch.get_autocast_dtype(device))

@@ -47,7 +47,7 @@ class OwnTrainerOptions:
     on_nonfinite: Literal["stop", "skip"] = "stop"
     # seconds after which a rank that sends no heartbeat is ended, and named; null: never
     rank_timeout: float | None = 60.0
-    compile: bool | Literal["auto"] = "auto"  # compile each block; auto: on CUDA
+    compile: bool | Literal["auto"] = "auto"  # compile each block and the loss; auto: on CUDA
     # optimizer steps under torch's profiler, once 5 have passed, or half of a shorter run; 0: off
     profile: int = 0
     # write a text of the model at each validation, to samples.csv, and print one at the end
