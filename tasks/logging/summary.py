@@ -31,6 +31,7 @@ from xformer_kit.text.printable import printable
 from xformer_kit.text.user_path import user_path
 
 SUMMARY = "summary.json"
+PROFILE = "profile.txt"  # see `tasks.callbacks.profile`
 ENDED = "ended.json"  # {code, text, step}: how the last process of an unfinished run ended
 NUMBER, NONE = (int, float), type(None)
 # File -> types of its keys, and its required keys.
@@ -187,6 +188,10 @@ def show(summary: State, run_dir: Path, sample: Any, components: Files = ()) -> 
         table.add_row(*row)
     console.print()
     console.print(table)
+    if (profile := run_dir / PROFILE).exists():
+        console.print()
+        short_table = profile.read_text().partition("\n\n")[0]
+        console.print(Text(short_table), no_wrap=True)
     if sample:
         console.print()
         _print_sample(console, sample)
@@ -292,8 +297,8 @@ def summary_rows(summary: State) -> list[tuple[str, str]]:
     if skipped:
         steps = f"{skipped:,} of {summary['steps']:,} steps"
         rows.append(("Left out", f"{steps}: their loss or gradient was not finite"))
-    if (run_dir / "profile.txt").exists():
-        rows.append(("Profile", "profile.txt and trace.json in the run's directory"))
+    if (run_dir / PROFILE).exists():
+        rows.append(("Profile", f"{PROFILE} and trace.json in the run's directory"))
     return rows
 
 
