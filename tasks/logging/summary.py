@@ -43,6 +43,7 @@ SCHEMAS: dict[str, tuple[State, tuple[str, ...]]] = {
             "params": int,
             "flops_per_token": NUMBER,
             "tokens_per_second": (*NUMBER, NONE),
+            "mfu": (*NUMBER, NONE),
             "peak_memory_bytes": NUMBER,
             "seconds": NUMBER,
             "config_hash": str,
@@ -286,12 +287,15 @@ def next_commands(
 def summary_rows(summary: State) -> list[tuple[str, str]]:
     """Returns (title, text) of each row of the page at the end of a run."""
     speed, skipped = summary["tokens_per_second"], summary.get("steps_left_out")
+    of_peak = f", MFU {share:.1%}" if (share := summary.get("mfu")) else ""
+    of_what = "of the process" if summary["devices"]["kind"] == "cpu" else "allocated on the GPU"
     run_dir = Path(summary["run"])
     rows = [("Ended", summary["stopped"])] if summary.get("stopped") else []
     rows += [
         *metric_rows(final_metrics(summary), OBJECTIVES[summary["task"]].loss_unit),
         ("Parameters", compact(summary["params"])),
-        ("Speed", f"{compact(speed)} tokens/s" if speed else "not measured"),
+        ("Speed", f"{compact(speed)} tokens/s{of_peak}" if speed else "not measured"),
+        ("Peak memory", f"{summary['peak_memory_bytes'] / 2**20:,.0f} MiB {of_what}"),
         ("Run", str(_relative_path(run_dir))),
     ]
     if skipped:
