@@ -1,10 +1,10 @@
 """Observers of training. Most do their work only every few steps, since they run after each step.
 
-In the order in which they run: NonFiniteGuard, RequestedStop, Deadline, Recorder, NormsLog and
-AttentionPictures, ProgressObserver, Samples, Averages, CheckpointSaver, Profile, Pruning,
-SignalStop. Each defines the Lightning hooks that it needs, with the arguments (trainer, task);
-on_exception also receives the error. A user's own callbacks (user_callbacks.py) are Lightning's,
-and run before them, after EarlyMeasurement and StopBeforeStep.
+In the order in which they run: SharedCores, NonFiniteGuard, RequestedStop, Deadline, Recorder,
+NormsLog and AttentionPictures, ProgressObserver, Samples, Averages, CheckpointSaver, Profile,
+Pruning, SignalStop. Each defines the Lightning hooks that it needs, with the arguments (trainer,
+task); on_exception also receives the error. A user's own callbacks (user_callbacks.py) are
+Lightning's, and run before them, after EarlyMeasurement and StopBeforeStep.
 """
 
 from collections.abc import Sequence

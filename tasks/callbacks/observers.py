@@ -16,6 +16,7 @@ from tasks.callbacks.profile import Profile
 from tasks.callbacks.progress import ProgressObserver
 from tasks.callbacks.pruning import Pruning
 from tasks.callbacks.samples import Samples
+from tasks.callbacks.shared_cores import SharedCores
 from tasks.callbacks.stopping import Deadline, NonFiniteGuard, RequestedStop, SignalStop
 from tasks.callbacks.user_callbacks import own_hooks
 from tasks.logging.summary import versions
@@ -87,6 +88,7 @@ def create_observers(
     average_at_end = run.config["checkpoints"]["average"] > 1
     limit, profiled_steps = seconds(trainer.get("max_time")), trainer.get("profile")
     observers = [
+        SharedCores(),
         guard,
         _monitored_metrics(run.config, saver.user_callbacks),
         saver.user_callbacks and RequestedStop(cadence, saver.user_callbacks, average_at_end),

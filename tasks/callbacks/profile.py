@@ -7,14 +7,20 @@ from typing import Any
 
 import torch
 
+from tasks.logging.summary import PROFILE
 from tasks.modules.evaluation import EvaluatedTask as Task
 
 WARM_UP = 5  # steps before the trace
+SHOWN = 10  # operations of the short table
+PYTHON = "between operations"  # the name in the short table of a step's own time
+FORM = "{:<40}  {:>8}  {:>8}  {:>6}"  # a line of the short table
 
 
 @dataclass(eq=False)
 class Profile:
-    """Writes trace.json, a Chrome trace of some steps, and profile.txt, their slowest functions."""
+    """Writes trace.json, a Chrome trace of some steps, and profile.txt: a short table, an empty
+    line, and the table of torch's profiler.
+    """
 
     folder: Path
     steps: int
@@ -40,8 +46,33 @@ class Profile:
         self.profiler.stop()
 
     def _write(self, profiler: Any) -> None:
-        column = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+        column = f"self_{'device' if torch.cuda.is_available() else 'cpu'}_time_total"
         profiler.export_chrome_trace(str(self.folder / "trace.json"))
-        (self.folder / "profile.txt").write_text(
-            profiler.key_averages().table(sort_by=column, row_limit=30)
+        averages = profiler.key_averages()
+        full = averages.table(sort_by=column, row_limit=30)
+        (self.folder / PROFILE).write_text(f"{short_table(averages, column)}\n\n{full}")
+
+
+def short_table(averages: Any, column: str) -> str:
+    """Returns a table of the SHOWN operations with the largest self time, which is the time of an
+    operation without those that it calls: name, calls, self time in milliseconds, and share of the
+    self time of all operations.
+
+    averages: EventList of torch's profiler. column: the attribute of its events with the self time
+    in microseconds, on the CPU or on the device.
+    """
+    # Kernels of a GPU are events too; their time is in the operation that starts them.
+    operations = [event for event in averages if event.device_type.name == "CPU"]
+    seconds = {id(event): getattr(event, column) / 1e6 for event in operations}
+    operations.sort(key=lambda event: -seconds[id(event)])
+    total = sum(seconds.values()) or 1.0
+    lines = [FORM.format("operation", "calls", "self ms", "share")]
+    for event in operations[:SHOWN]:
+        name = PYTHON if event.key == "ProfilerStep*" else event.key
+        own = seconds[id(event)]
+        # A backward operation differs from its forward operation in the end of the name.
+        name = name if len(name) <= 40 else f"{name[:19]}…{name[-20:]}"
+        lines.append(
+            FORM.format(name, f"{event.count:,}", f"{own * 1e3:,.1f}", f"{own / total:.1%}")
         )
+    return "\n".join(lines)

@@ -38,6 +38,7 @@ class Recorder:
     logger: Any
     began: float
     spent_before: Mapping[str, float]
+    peak_speed: float | None = None  # tokens per second at an MFU of 1; None if not known
     clock: TrainingClock = field(default_factory=TrainingClock)
     row: Metrics = field(default_factory=dict)  # metrics of the step that are not written yet
     speed_row: Metrics = field(default_factory=dict)
@@ -87,10 +88,10 @@ class Recorder:
         elapsed = seconds - self.logged_seconds
         seconds_per_step = elapsed / max(1, task.step - self.logged_step)
         self.logged_step, self.logged_seconds = task.step, seconds
-        self.speed_row = {
-            "seconds_per_step": seconds_per_step,
-            "tokens_per_second": task.tokens_per_step() / seconds_per_step,
-        }
+        speed = task.tokens_per_step() / seconds_per_step
+        self.speed_row = {"seconds_per_step": seconds_per_step, "tokens_per_second": speed}
+        if self.peak_speed is not None:
+            self.speed_row["mfu"] = speed / self.peak_speed
         set_callback_metrics(trainer, self.row | self.speed_row)
 
     def on_validation_start(self, trainer: Any, task: Task) -> None:

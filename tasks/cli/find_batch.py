@@ -14,6 +14,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -35,6 +36,8 @@ LARGEST, STEPS = 512, 5
 WARM_UP = 2  # optimizer steps before those that are timed
 NEAR = 0.95  # fraction of the highest speed that counts as equal to it
 CPU_SHARE = 0.75  # of the memory of the machine
+# Linux: the peak memory of the process begins anew when "5" is written to the file (man 5 proc).
+CLEAR_PEAK = Path("/proc/self/clear_refs")
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # bytes, or "max"; Linux, cgroup v2
 OPTIONS = {
     "inputs* OVERRIDE": "overrides such as model.dim=256, as for python train.py",
@@ -193,8 +196,7 @@ def measure(config: Config, size: int, steps: int) -> tuple[Measurement, int] | 
 
     sized = {**config, "data": {**config["data"], "batch_size": size}}
     sized["trainer"] = {**config["trainer"], "accumulate": 1}
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+    reset_peak_memory()
     try:
         device = fit(sized, WARM_UP + steps, Clock()).device
     except torch.OutOfMemoryError:
@@ -209,6 +211,22 @@ def measure(config: Config, size: int, steps: int) -> tuple[Measurement, int] | 
     speed = median(tokens / seconds for seconds, tokens in timed)
     seconds_per_step = median(seconds for seconds, _ in timed)
     return Measurement(size, speed, seconds_per_step, peak_memory(device)), examples
+
+
+def reset_peak_memory() -> None:
+    """Makes `peak_memory` leave out what was used before, by a larger size for instance: on a GPU,
+    and on Linux.
+    """
+    import ctypes
+
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    with suppress(AttributeError, OSError):  # not Linux, or another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)  # returns freed memory of the heap
+    with suppress(OSError):
+        CLEAR_PEAK.write_text("5")
 
 
 def proposal(found: list[Measurement]) -> Measurement:

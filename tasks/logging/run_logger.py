@@ -76,7 +76,7 @@ def not_of_steps(metrics: Mapping[str, float]) -> dict[str, float]:
     return {
         name: value
         for name, value in metrics.items()
-        if not name.startswith(VAL) and name != "tokens_per_second"
+        if not name.startswith(VAL) and name not in ("tokens_per_second", "mfu")
     }
 
 

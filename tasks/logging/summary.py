@@ -31,6 +31,7 @@ from xformer_kit.text.printable import printable
 from xformer_kit.text.user_path import user_path
 
 SUMMARY = "summary.json"
+PROFILE = "profile.txt"  # see `tasks.callbacks.profile`
 ENDED = "ended.json"  # {code, text, step}: how the last process of an unfinished run ended
 NUMBER, NONE = (int, float), type(None)
 # File -> types of its keys, and its required keys.
@@ -42,6 +43,7 @@ SCHEMAS: dict[str, tuple[State, tuple[str, ...]]] = {
             "params": int,
             "flops_per_token": NUMBER,
             "tokens_per_second": (*NUMBER, NONE),
+            "mfu": (*NUMBER, NONE),
             "peak_memory_bytes": NUMBER,
             "seconds": NUMBER,
             "config_hash": str,
@@ -187,6 +189,10 @@ def show(summary: State, run_dir: Path, sample: Any, components: Files = ()) -> 
         table.add_row(*row)
     console.print()
     console.print(table)
+    if (profile := run_dir / PROFILE).exists():
+        console.print()
+        short_table = profile.read_text().partition("\n\n")[0]
+        console.print(Text(short_table), no_wrap=True)
     if sample:
         console.print()
         _print_sample(console, sample)
@@ -281,19 +287,22 @@ def next_commands(
 def summary_rows(summary: State) -> list[tuple[str, str]]:
     """Returns (title, text) of each row of the page at the end of a run."""
     speed, skipped = summary["tokens_per_second"], summary.get("steps_left_out")
+    of_peak = f", MFU {share:.1%}" if (share := summary.get("mfu")) else ""
+    of_what = "of the process" if summary["devices"]["kind"] == "cpu" else "allocated on the GPU"
     run_dir = Path(summary["run"])
     rows = [("Ended", summary["stopped"])] if summary.get("stopped") else []
     rows += [
         *metric_rows(final_metrics(summary), OBJECTIVES[summary["task"]].loss_unit),
         ("Parameters", compact(summary["params"])),
-        ("Speed", f"{compact(speed)} tokens/s" if speed else "not measured"),
+        ("Speed", f"{compact(speed)} tokens/s{of_peak}" if speed else "not measured"),
+        ("Peak memory", f"{summary['peak_memory_bytes'] / 2**20:,.0f} MiB {of_what}"),
         ("Run", str(_relative_path(run_dir))),
     ]
     if skipped:
         steps = f"{skipped:,} of {summary['steps']:,} steps"
         rows.append(("Left out", f"{steps}: their loss or gradient was not finite"))
-    if (run_dir / "profile.txt").exists():
-        rows.append(("Profile", "profile.txt and trace.json in the run's directory"))
+    if (run_dir / PROFILE).exists():
+        rows.append(("Profile", f"{PROFILE} and trace.json in the run's directory"))
     return rows
 
 

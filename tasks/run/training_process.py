@@ -47,6 +47,7 @@ from xformer_kit.data.preparation.training_data import (
     set_tokenizers,
 )
 from xformer_kit.inspect import flops
+from xformer_kit.inspect.utilization import peak_flops, peak_speed
 from xformer_kit.metrics import TEST, TRAIN_LOSS, VAL, VAL_LOSS, of_split
 from xformer_kit.objective import PER_TOKEN, objective_of
 from xformer_kit.registry import ConfigError
@@ -209,6 +210,9 @@ class TrainingProcess:
         self.trainer = trainers.make_trainer(
             config, callbacks, self.logger.lightning, self.total_steps
         )
+        if peak := peak_flops(self.trainer.strategy.root_device):
+            devices, flops_per_token = self.trainer.world_size, self._flops_per_token()
+            self.recorder.peak_speed = peak_speed(peak, devices, flops_per_token)
 
     def _create_bar(self) -> Bar:
         options = self.config["trainer"]
@@ -299,6 +303,7 @@ class TrainingProcess:
         model: Any = task.model
         device = self.trainer.strategy.root_device
         spent = self.recorder.spent(task, device)
+        speed, peak_speed = self.recorder.tokens_per_second(spent), self.recorder.peak_speed
         return {
             **self.recorder.last_validation(task),
             **of_split(task.test_metrics(), TEST),
@@ -309,10 +314,9 @@ class TrainingProcess:
             "steps_left_out": int(task.skipped_steps),
             "params": sum(p.numel() for p in model.parameters()),
             "params_trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
-            "flops_per_token": flops.count(
-                model, config["data"]["seq_len"], self.objective.given_logits
-            ).training,
-            "tokens_per_second": self.recorder.tokens_per_second(spent),
+            "flops_per_token": self._flops_per_token(),
+            "tokens_per_second": speed,
+            "mfu": speed / peak_speed if speed and peak_speed else None,
             "peak_memory_bytes": spent["peak_memory_bytes"],
             "seconds": spent["seconds"],
             "epoch_examples_dropped": self.data.batches.dropped,
@@ -338,6 +342,11 @@ class TrainingProcess:
             "versions": summary.versions(),
             "run": str(self.run_dir),
         }
+
+    def _flops_per_token(self) -> float:
+        """FLOPs per token of a training step."""
+        length, share = self.config["data"]["seq_len"], self.objective.given_logits
+        return flops.count(self.task.model, length, share).training
 
     def _show_stage(self, stage: str) -> None:
         if self.is_rank_zero and self.job.shows_stages:

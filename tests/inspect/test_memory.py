@@ -83,7 +83,7 @@ def test_peak_memory_is_that_of_the_step(words):
     config = compose([*SMALL, *words])
     vocab_size = config["model"]["vocab_size"] or 256
     assert training_memory(config, vocab_size).peak == pytest.approx(
-        measured(config, vocab_size), rel=0.15
+        measured(config, vocab_size), rel=0.01
     )
 
 

@@ -2,15 +2,17 @@
 
 import csv
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from refusals import refused
+from torch.autograd import DeviceType
 
 from tasks.callbacks.norms import NormsLog
-from tasks.callbacks.profile import Profile
+from tasks.callbacks.profile import Profile, short_table
 from tasks.logging.loggers import Loggers
 from tasks.logging.wandb_logger import WandbRunLogger
 from tasks.modules.module import Task
@@ -294,3 +296,34 @@ def test_a_trace_starts_after_the_first_steps_or_in_the_middle_of_a_short_run(
     assert plan == [action.NONE] * (first - 1) + [action.WARMUP] * (first > 0) + recorded + [
         action.NONE
     ] * (28 - first)
+
+
+def test_the_table_of_a_profile_has_the_largest_self_times_first():
+    """Kernels of a GPU do not count, since the operations that start them do."""
+    events = [
+        SimpleNamespace(key=key, count=count, self_cpu_time_total=us, device_type=device)
+        for key, count, us, device in (
+            ("aten::add", 3, 1_000.0, DeviceType.CPU),
+            ("aten::mm", 1_200, 2_500.0, DeviceType.CPU),
+            ("ProfilerStep*", 2, 500.0, DeviceType.CPU),
+            ("gemm_kernel", 9, 9_000.0, DeviceType.CUDA),
+        )
+    ]
+    table = short_table(events, "self_cpu_time_total")
+    assert [re.split(r" {2,}", line) for line in table.split("\n")] == [
+        ["operation", "calls", "self ms", "share"],
+        ["aten::mm", "1,200", "2.5", "62.5%"],
+        ["aten::add", "3", "1.0", "25.0%"],
+        ["between operations", "2", "0.5", "12.5%"],
+    ]
+
+
+def test_the_table_of_a_profile_is_ten_lines_of_names_that_differ():
+    names = [f"aten::{'long_' * 12}{end}" for end in ("forward", "backward")] * 10
+    events = [
+        SimpleNamespace(key=key, count=1, self_cpu_time_total=1.0, device_type=DeviceType.CPU)
+        for key in names
+    ]
+    lines = short_table(events, "self_cpu_time_total").split("\n")[1:]
+    assert len(lines) == 10 and max(map(len, lines)) <= 80
+    assert len({line.split()[0] for line in lines}) == 2

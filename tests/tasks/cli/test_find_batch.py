@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from tasks.cli.find_batch import (
     measure_sizes,
     predicted_memory,
     proposal,
+    reset_peak_memory,
 )
+from tasks.logging.summary import peak_memory
 from tasks.run import short_fit
 from tests.tasks.command_lines import TINY, fault, output
 from xformer_kit import ConfigError
@@ -82,6 +85,15 @@ def test_a_size_that_runs_out_of_memory_does_not_fit(monkeypatch):
 
     monkeypatch.setattr(short_fit, "fit", fit)
     assert measure(compose(TINY), 2, steps=1) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux resets it")
+def test_the_peak_memory_of_a_size_leaves_out_that_of_a_larger_one_before():
+    cpu = torch.device("cpu")
+    torch.ones(2**26)  # 256 MiB, freed at once
+    before = peak_memory(cpu)
+    reset_peak_memory()
+    assert before - peak_memory(cpu) > 2**27
 
 
 @pytest.mark.extended
