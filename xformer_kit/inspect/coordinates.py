@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,10 @@ from xformer_kit.model.model import Model
 from xformer_kit.optim import create_optimizer
 
 WIDTHS = 64, 128, 256, 512, 1024
-VOCAB, ROWS, LENGTH = 256, 8, 32  # tokens of the batch, which is random and the same in each step
+# The batch is random and the same in each step. It has fewer tokens than the smallest width: the
+# part of a step that is not along a token's own activations falls with sqrt(tokens / width), which
+# is no fault of a rule.
+VOCAB, ROWS, LENGTH = 256, 2, 16
 
 
 class Change(NamedTuple):
@@ -35,6 +39,9 @@ def changes(
 ) -> list[Change]:
     """Returns the changes of the outputs of all sublayers and of the logits, in models of overrides
     at each width, means over `seeds` models.
+
+    Of logits the change is that of the head: what its initial weights add for the same hidden state
+    is subtracted, since it is random and falls with width^-1/2.
     """
     found: dict[tuple[str, int, int], float] = {}
     for width in widths:
@@ -57,13 +64,14 @@ def holds(found: Sequence[Change], module: str) -> bool:
 
 def exponent(found: Sequence[Change], module: str) -> float:
     """Returns a of size = c width^a, of a module after the last step, by least squares of the
-    logarithms.
+    logarithms over the three largest widths: rules are about the limit of large widths.
     """
     last = max(change.step for change in found)
+    widest = sorted({change.width for change in found})[-3:]
     points = [
         (math.log(c.width), math.log(max(c.size, 1e-30)))
         for c in found
-        if (c.module, c.step) == (module, last)
+        if (c.module, c.step) == (module, last) and c.width in widest
     ]
     x, y = (torch.tensor(values, dtype=torch.float64) for values in zip(*points, strict=True))
     x, y = x - x.mean(), y - y.mean()
@@ -82,8 +90,9 @@ def _of_model(words: Sequence[str], width: int, steps: int, seed: int) -> Iterat
         inputs = {"source": source, "target": ids[:, :-1]}
     model.eval()  # without dropout
     first: dict[str, Tensor] = {}
+    head = deepcopy(model.head)
     for step in range(steps + 1):
-        outputs = _outputs(model, inputs)
+        outputs = _outputs(model, inputs, head)
         first = first or outputs
         if step:
             for name, output in outputs.items():
@@ -96,10 +105,14 @@ def _of_model(words: Sequence[str], width: int, steps: int, seed: int) -> Iterat
 
 
 @torch.no_grad()
-def _outputs(model: Model, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The outputs of the sublayers of all stacks, and the logits."""
+def _outputs(model: Model, inputs: dict[str, Tensor], head: nn.Module) -> dict[str, Tensor]:
+    """The outputs of the sublayers of all stacks, and the logits without those of the initial
+    head.
+    """
     found: dict[str, Tensor] = {}
-    handles = []
+
+    def record_logits(module: nn.Module, args: Any, output: Tensor) -> None:
+        found["logits"] = output - head(args[0])
 
     def record(name: str) -> Any:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
@@ -107,6 +120,7 @@ def _outputs(model: Model, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
         return hook
 
+    handles = [model.head.register_forward_hook(record_logits)]
     for stack_name in model.names:
         stack: Any = model.get_submodule(stack_name)
         for path, block in stack.named_blocks.items():
@@ -114,10 +128,10 @@ def _outputs(model: Model, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
                 for sub in group:
                     hook = record(f"{stack_name}.{path}.{sub}")
                     handles.append(getattr(block, sub).register_forward_hook(hook))
-    logits = model(**inputs)
+    model(**inputs)
     for handle in handles:
         handle.remove()
-    return {**found, "logits": logits}
+    return found
 
 
 def plot_changes(found: Sequence[Change]) -> Picture:
