@@ -135,29 +135,51 @@ def _outputs(model: Model, inputs: dict[str, Tensor], head: nn.Module) -> dict[s
 
 
 def plot_changes(found: Sequence[Change]) -> Picture:
-    """Plots one panel for each module: the change over the width, with a line for each step."""
+    """Plots one panel for each module: the change over the width, with a line for each step. Axes
+    of all panels span as many powers of 2, so that equal slopes look equal.
+    """
     names = modules(found)
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
-    steps = sorted({change.step for change in found})
 
     def draw(figure: Any) -> None:
-        panels = figure.subplots(rows, columns, sharex=True, squeeze=False).flatten()
+        panels = figure.subplots(rows, columns, squeeze=False).flatten()
         for axes in panels[len(names) :]:
             axes.set_axis_off()
         for axes, name in zip(panels, names, strict=False):
-            for i, step in enumerate(steps):
-                points = [c for c in found if (c.module, c.step) == (name, step)]
-                x, y = [c.width for c in points], [c.size for c in points]
-                axes.loglog(x, y, label=f"step {step}", base=2, **line_style(i))
-            widths = sorted({change.width for change in found})
-            axes.set_xticks(widths, [str(width) for width in widths])
-            axes.minorticks_off()
-            axes.yaxis.set_major_formatter(lambda y, _: f"{y:.2g}")
-            axes.tick_params(labelsize=8)
-            axes.set_title(f"{name}: {exponent(found, name):+.2f}", loc="left")
-        figure.supxlabel("model.dim")
-        figure.supylabel("mean change of the output")
-        panels[0].legend()
+            _draw_module(axes, [change for change in found if change.module == name])
+            axes.set_title(f"{name} ~ width^{exponent(found, name):.2f}", loc="left")
+        _same_span(panels[: len(names)])
+        figure.supxlabel("width: model.dim (channels)")
+        figure.supylabel("mean |output - initial output|")
+        lines, labels = panels[0].get_legend_handles_labels()
+        figure.legend(lines, labels, loc="outside upper left", ncols=6)
 
-    return Picture(3.6 * columns, 2.6 * rows + 0.4, draw)
+    return Picture(max(5.4, 3.2 * columns), 2.4 * rows + 1.0, draw)
+
+
+def _draw_module(axes: Any, found: Sequence[Change]) -> None:
+    """Draws a line for each step."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    for i, step in enumerate(sorted({change.step for change in found})):
+        points = [change for change in found if change.step == step]
+        x, y = [c.width for c in points], [c.size for c in points]
+        label = f"after step {step}" if step == 1 else f"{step}"
+        axes.loglog(x, y, label=label, **line_style(i))
+    widths = sorted({change.width for change in found})
+    axes.set_xticks(widths, [str(width) for width in widths])
+    axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+    axes.tick_params(labelsize=8)
+
+
+def _same_span(panels: Sequence[Any]) -> None:
+    """Gives vertical axes the limits with the longest ratio of any, at least 8."""
+    limits = [axes.get_ylim() for axes in panels]
+    ratio = max(8.0, *(high / low for low, high in limits))
+    for axes, (low, high) in zip(panels, limits, strict=True):
+        middle = math.sqrt(low * high)
+        axes.set_ylim(middle / math.sqrt(ratio), middle * math.sqrt(ratio))
