@@ -64,14 +64,13 @@ def holds(found: Sequence[Change], module: str) -> bool:
 
 def exponent(found: Sequence[Change], module: str) -> float:
     """Returns a of size = c width^a, of a module after the last step, by least squares of the
-    logarithms over the three largest widths: rules are about the limit of large widths.
+    logarithms.
     """
     last = max(change.step for change in found)
-    widest = sorted({change.width for change in found})[-3:]
     points = [
         (math.log(c.width), math.log(max(c.size, 1e-30)))
         for c in found
-        if (c.module, c.step) == (module, last) and c.width in widest
+        if (c.module, c.step) == (module, last)
     ]
     x, y = (torch.tensor(values, dtype=torch.float64) for values in zip(*points, strict=True))
     x, y = x - x.mean(), y - y.mean()
