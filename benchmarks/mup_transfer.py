@@ -24,7 +24,7 @@ TITLES = {"standard": "standard parametrization", "mup": "muP, base_dim=32"}
 def runs(folder: Path) -> Iterator[dict[str, Any]]:
     """Yields parametrization, width, rate, seed and validation loss of each finished run."""
     for file in sorted(folder.glob("*/summary.json")):
-        config = read_config(file.with_name("config.yaml"))
+        config = read_config(file.parent)
         yield {
             "parametrization": config["model"]["parametrization"],
             "dim": config["model"]["dim"],

@@ -1,10 +1,14 @@
 """The guide of optimizers: it has each of them, and its code is that of an example."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks.measure import RESULTS
+from benchmarks.mup_transfer import PAGE as PICTURE
+from benchmarks.mup_transfer import best, curve, draw
 from docs.contract_page import EXAMPLES
 from xformer_kit.optim import OPTIMIZERS, create_optimizer
 from xformer_kit.tensors import hidden
@@ -58,3 +62,24 @@ def test_the_optimizer_of_the_guide_is_that_of_the_examples():
     example = (EXAMPLES / "nesterov.py").read_text(encoding="utf-8")
     shown = [line for line in code.splitlines() if "class " in line or "super()" in line]
     assert len(shown) == 2 and [line for line in shown if line not in example] == []
+
+
+def test_the_table_and_the_picture_of_the_transfer_are_those_of_the_saved_figures(tmp_path):
+    image = pytest.importorskip("matplotlib.image")
+    figures = json.loads((RESULTS / "mup_transfer.json").read_text())["figures"]
+    narrow, *wide = sorted({run["dim"] for run in figures})
+    at = best(figures, "standard", narrow)
+    for name, words in (("standard", "standard"), ("mup", "muP with base_dim=32")):
+        rates = [best(figures, name, dim) for dim in (narrow, *wide)]
+        losses = [
+            curve(figures, name, dim)[rate]
+            for dim, rate in zip((narrow, *wide), rates, strict=True)
+        ]
+        kept = [curve(figures, name, dim)[at] for dim in (narrow, *wide)]
+        assert f"| best rate, {words} | " + " | ".join(f"{rate:g}" for rate in rates) in TEXT
+        for row in (losses, kept):
+            assert " | ".join(f"{loss:.3f}" for loss in row) in TEXT
+    draw(figures, tmp_path / "drawn.png")
+    drawn, saved = image.imread(tmp_path / "drawn.png"), image.imread(PICTURE)
+    assert drawn.shape == saved.shape
+    assert abs(drawn - saved).mean() < 0.01  # fonts may differ
