@@ -46,6 +46,7 @@ BENCHMARKS = {
 OF_A_RUN = {
     "translation",
     "findings",
+    "mup_transfer",
 }  # those that ask for a run that was trained, and are called by hand
 
 

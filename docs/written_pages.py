@@ -9,6 +9,7 @@ GUIDES = (
     *("own_tokenizer", "own_data", "tasks", "classification", "own_metric", "own_task"),
     *(
         "schedules",
+        "optimizers",
         "fine_tuning",
         "surgery",
         "published_models",

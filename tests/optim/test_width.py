@@ -9,10 +9,11 @@ from tests.messages import messages
 from tests.user_components import forget_user_components
 from xformer_kit import ConfigError, build, compose
 from xformer_kit.ffn import FFNS
-from xformer_kit.inspect.coordinates import changes, exponent
+from xformer_kit.inspect.coordinates import changes, exponent, holds, modules
 from xformer_kit.optim import create_optimizer
+from xformer_kit.optim.muon import Muon, shape_factor
 from xformer_kit.tensors import hidden
-from xformer_kit.tensors.parametrization import base_shape, input_ratio
+from xformer_kit.tensors.parametrization import Growth, base_shape, growth
 
 WORDS = ["model=decoder", "model.layers=2", "attn.heads=4", "data=pydoc"]
 MUP = ["model.parametrization=mup", "model.base_dim=32"]
@@ -63,32 +64,68 @@ def test_muon_keeps_its_rate():
 
 
 @pytest.mark.parametrize(
-    ("info", "shape", "at_base", "ratio"),
+    ("info", "shape", "at_base", "grown", "initial"),
     [
-        (hidden("width", "dim"), (96, 64), (24, 16), 4),
-        (hidden("heads*head_dim", "dim"), (64, 64), (16, 16), 4),
-        (hidden("rank", "dim"), (8, 64), (8, 16), 4),
-        (hidden("dim", "rank"), (64, 8), (16, 8), 1),
-        (hidden("experts", "width", "dim"), (3, 96, 64), (3, 24, 16), 4),
+        (hidden("width", "dim"), (96, 64), (24, 16), (4, 4), 1 / 2),
+        (hidden("heads*head_dim", "dim"), (64, 64), (16, 16), (4, 4), 1 / 2),
+        (hidden("rank", "dim"), (8, 64), (8, 16), (1, 4), 1 / 4),  # output weights of the paper
+        (hidden("dim", "rank"), (64, 8), (16, 8), (4, 1), 1),  # input weights
+        (hidden("experts", "width", "dim"), (3, 96, 64), (3, 24, 16), (4, 4), 1 / 2),
     ],
 )
-def test_axes_that_grow(info, shape, at_base, ratio):
+def test_axes_that_grow(info, shape, at_base, grown, initial):
     assert base_shape(info, shape, 4.0) == at_base
-    assert input_ratio(info, 4.0) == ratio
+    assert growth(info, 4.0) == grown
+    assert growth(info, 4.0).initial == initial
+
+
+@pytest.mark.parametrize("scale", ["original", "match_rms_adamw"])
+@pytest.mark.parametrize("base", [(24, 16), (16, 24), (16, 16)])
+@pytest.mark.parametrize("grown", [(4, 4), (1, 4), (4, 1)])
+def test_singular_values_of_a_step_of_muon_are_in_proportion_to_the_root_of_out_over_in(
+    scale, base, grown
+):
+    """Those of a step are its rate times its factor."""
+    shape = tuple(n * by for n, by in zip(base, grown, strict=True))
+    divisor = Muon.width_divisor({"scale": scale}, shape, Growth(*grown))
+    found = shape_factor(scale, *shape) / divisor / shape_factor(scale, *base)
+    assert found == pytest.approx(math.sqrt(grown[0] / grown[1]))
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("optim", ["adamw", "lion"])
-def test_steps_change_activations_by_as_much_at_every_width(optim):
-    """In the standard parametrization the change grows. Of logits a part falls with the width: that
-    of the initial embeddings, which are random.
-    """
-    words = [*WORDS, f"optim={optim}"]
-    standard, mup = (changes([*words, *more], (32, 64, 128), 3) for more in ((), MUP))
-    for name in {change.module for change in mup}:
-        found = exponent(mup, name)
-        assert (found if name == "logits" else abs(found)) < 0.4, name
-        assert exponent(standard, name) > 0.5, name
+@pytest.mark.parametrize("optim", ["adamw", "lion", "muon"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["model=decoder"],
+        ["model=decoder", "attn=latent", "ffn=moe"],
+        ["model=encoder"],
+        ["model=encoder_decoder", "task=seq2seq", "model.share_embeddings=false"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.every_case
+def test_steps_change_activations_by_as_much_at_every_width(words, optim):
+    words = [*words, "model.layers=1", "attn.heads=4", f"optim={optim}"]
+    found = changes([*words, *MUP], (64, 128, 256), 3, seeds=3)
+    assert {m: exponent(found, m) for m in modules(found) if not holds(found, m)} == {}
+
+
+@pytest.mark.extended
+def test_in_the_standard_parametrization_the_changes_grow_with_the_width():
+    found = changes(WORDS, (64, 128, 256), 3)
+    assert [name for name in modules(found) if exponent(found, name) < 0.3] == []
+
+
+def test_a_bias_of_logits_changes_them_by_as_much_at_every_width():
+    """Logits are divided by the ratio, so its rate is multiplied by it."""
+    for optim, rate in (("adamw", 0.01), ("muon", 2e-3)):
+        config = composed("model.dim=128", "model.head_bias=true", f"optim={optim}", *MUP)
+        config["optim"]["lr"] = 0.01
+        model = build(config, vocab_size=50)
+        groups = create_optimizer(config["optim"], model).param_groups
+        of_bias = [g["lr"] for g in groups if "head.bias" in g["param_names"]]
+        assert of_bias == [pytest.approx(4 * rate)]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +145,11 @@ def test_steps_change_activations_by_as_much_at_every_width(optim):
             ["optim=sgd"],
             "optim: has no rule for the rates of model.parametrization=mup; got sgd. Choose adamw,"
             " adam, lion or muon.",
+        ),
+        (
+            ["optim=muon", "optim.per_head=true", "attn.head_dim=16"],
+            "optim.per_head: has matrices that do not grow with the width, with attn.head_dim, and"
+            " parametrization=mup no rule; got true. Leave one out.",
         ),
         (
             ["model.embed_scale=sqrt_dim"],

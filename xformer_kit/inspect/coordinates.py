@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,10 @@ from xformer_kit.model.model import Model
 from xformer_kit.optim import create_optimizer
 
 WIDTHS = 64, 128, 256, 512, 1024
-VOCAB, ROWS, LENGTH = 256, 8, 32  # tokens of the batch, which is random and the same in each step
+# The batch is random and the same in each step. It has fewer tokens than the smallest width: the
+# part of a step that is not along a token's own activations falls with sqrt(tokens / width), which
+# is no fault of a rule.
+VOCAB, ROWS, LENGTH = 256, 2, 16
 
 
 class Change(NamedTuple):
@@ -35,6 +39,9 @@ def changes(
 ) -> list[Change]:
     """Returns the changes of the outputs of all sublayers and of the logits, in models of overrides
     at each width, means over `seeds` models.
+
+    Of logits the change is that of the head: what its initial weights add for the same hidden state
+    is subtracted, since it is random and falls with width^-1/2.
     """
     found: dict[tuple[str, int, int], float] = {}
     for width in widths:
@@ -82,8 +89,9 @@ def _of_model(words: Sequence[str], width: int, steps: int, seed: int) -> Iterat
         inputs = {"source": source, "target": ids[:, :-1]}
     model.eval()  # without dropout
     first: dict[str, Tensor] = {}
+    head = deepcopy(model.head)
     for step in range(steps + 1):
-        outputs = _outputs(model, inputs)
+        outputs = _outputs(model, inputs, head)
         first = first or outputs
         if step:
             for name, output in outputs.items():
@@ -96,10 +104,14 @@ def _of_model(words: Sequence[str], width: int, steps: int, seed: int) -> Iterat
 
 
 @torch.no_grad()
-def _outputs(model: Model, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The outputs of the sublayers of all stacks, and the logits."""
+def _outputs(model: Model, inputs: dict[str, Tensor], head: nn.Module) -> dict[str, Tensor]:
+    """The outputs of the sublayers of all stacks, and the logits without those of the initial
+    head.
+    """
     found: dict[str, Tensor] = {}
-    handles = []
+
+    def record_logits(module: nn.Module, args: Any, output: Tensor) -> None:
+        found["logits"] = output - head(args[0])
 
     def record(name: str) -> Any:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
@@ -107,6 +119,7 @@ def _outputs(model: Model, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
         return hook
 
+    handles = [model.head.register_forward_hook(record_logits)]
     for stack_name in model.names:
         stack: Any = model.get_submodule(stack_name)
         for path, block in stack.named_blocks.items():
@@ -114,36 +127,58 @@ def _outputs(model: Model, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
                 for sub in group:
                     hook = record(f"{stack_name}.{path}.{sub}")
                     handles.append(getattr(block, sub).register_forward_hook(hook))
-    logits = model(**inputs)
+    model(**inputs)
     for handle in handles:
         handle.remove()
-    return {**found, "logits": logits}
+    return found
 
 
 def plot_changes(found: Sequence[Change]) -> Picture:
-    """Plots one panel for each module: the change over the width, with a line for each step."""
+    """Plots one panel for each module: the change over the width, with a line for each step. Axes
+    of all panels span as many powers of 2, so that equal slopes look equal.
+    """
     names = modules(found)
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
-    steps = sorted({change.step for change in found})
 
     def draw(figure: Any) -> None:
-        panels = figure.subplots(rows, columns, sharex=True, squeeze=False).flatten()
+        panels = figure.subplots(rows, columns, squeeze=False).flatten()
         for axes in panels[len(names) :]:
             axes.set_axis_off()
         for axes, name in zip(panels, names, strict=False):
-            for i, step in enumerate(steps):
-                points = [c for c in found if (c.module, c.step) == (name, step)]
-                x, y = [c.width for c in points], [c.size for c in points]
-                axes.loglog(x, y, label=f"step {step}", base=2, **line_style(i))
-            widths = sorted({change.width for change in found})
-            axes.set_xticks(widths, [str(width) for width in widths])
-            axes.minorticks_off()
-            axes.yaxis.set_major_formatter(lambda y, _: f"{y:.2g}")
-            axes.tick_params(labelsize=8)
-            axes.set_title(f"{name}: {exponent(found, name):+.2f}", loc="left")
-        figure.supxlabel("model.dim")
-        figure.supylabel("mean change of the output")
-        panels[0].legend()
+            _draw_module(axes, [change for change in found if change.module == name])
+            axes.set_title(f"{name} ~ width^{exponent(found, name):.2f}", loc="left")
+        _same_span(panels[: len(names)])
+        figure.supxlabel("width: model.dim (channels)")
+        figure.supylabel("mean |output - initial output|")
+        lines, labels = panels[0].get_legend_handles_labels()
+        figure.legend(lines, labels, loc="outside upper left", ncols=6)
 
-    return Picture(3.6 * columns, 2.6 * rows + 0.4, draw)
+    return Picture(max(5.4, 3.2 * columns), 2.4 * rows + 1.0, draw)
+
+
+def _draw_module(axes: Any, found: Sequence[Change]) -> None:
+    """Draws a line for each step."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    for i, step in enumerate(sorted({change.step for change in found})):
+        points = [change for change in found if change.step == step]
+        x, y = [c.width for c in points], [c.size for c in points]
+        label = f"after step {step}" if step == 1 else f"{step}"
+        axes.loglog(x, y, label=label, **line_style(i))
+    widths = sorted({change.width for change in found})
+    axes.set_xticks(widths, [str(width) for width in widths])
+    axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+    axes.tick_params(labelsize=8)
+
+
+def _same_span(panels: Sequence[Any]) -> None:
+    """Gives vertical axes the limits with the longest ratio of any, at least 8."""
+    limits = [axes.get_ylim() for axes in panels]
+    ratio = max(8.0, *(high / low for low, high in limits))
+    for axes, (low, high) in zip(panels, limits, strict=True):
+        middle = math.sqrt(low * high)
+        axes.set_ylim(middle / math.sqrt(ratio), middle * math.sqrt(ratio))

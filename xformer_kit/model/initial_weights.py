@@ -13,7 +13,7 @@ import torch
 from xformer_kit.model.init_distributions import Init, Matrix
 from xformer_kit.tensors import owned_parameters, parameter_table
 from xformer_kit.tensors.parameter_places import Place, parameter_places
-from xformer_kit.tensors.parametrization import base_shape, input_ratio
+from xformer_kit.tensors.parametrization import base_shape, growth
 
 
 def generator(seed: int, name: str) -> torch.Generator:
@@ -27,9 +27,8 @@ def initialise(model: Any, seed: int, init: Init) -> None:
     """Draws matrices from N(0, init.std(matrix)^2) and sets biases to zero, in place. Other
     parameters (weights of norms, ...) stay as constructed.
 
-    With muP the standard deviation is that at the base width, for hidden matrices divided by the
-    root of the factor by which they have more inputs (Yang et al., 2022, arXiv:2203.03466, table
-    8).
+    With muP the standard deviation is that at the base width, for hidden matrices times a factor
+    of their growth (Yang et al., 2022, arXiv:2203.03466, table 3).
 
     A module's method `initial(name, shape, generator) -> Tensor | None` takes precedence for its
     own parameters, unless it returns None.
@@ -52,7 +51,7 @@ def initialise(model: Any, seed: int, init: Init) -> None:
                 info.writes * writes[place.stack],
                 place.gain if info.scales_output else 1.0,
             )
-            gain *= input_ratio(info, model.width_ratio) ** -0.5
+            gain *= growth(info, model.width_ratio).initial
             at_base = base_shape(info, shape, model.width_ratio)
             place_in = place.stack, place.layer
             matrix = Matrix(own.name, shape, info, number, gain, *place_in, at_base)

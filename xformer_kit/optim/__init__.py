@@ -6,6 +6,7 @@ from xformer_kit.optim.common import (
     beta_faults,
     library,
     library_faults,
+    per_input,
     rate_faults,
     skipped,
     uses_fused,

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from xformer_kit.optim.common import beta_faults, rate_faults, uses_fused
+from xformer_kit.optim.common import beta_faults, per_input, rate_faults, uses_fused
 from xformer_kit.optim.grouping import OPTIMIZERS
 from xformer_kit.registry import Fault, in_range
 
@@ -20,7 +20,7 @@ class AdamW(torch.optim.AdamW):
     and clips them needs False.
     """
 
-    width_rule = "adam"  # of muP
+    width_divisor = staticmethod(per_input)
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Adam(torch.optim.Adam):
     Kingma and Ba, 2015, https://arxiv.org/abs/1412.6980, algorithm 1.
     """
 
-    width_rule = "adam"  # of muP
+    width_divisor = staticmethod(per_input)
 
     def __init__(
         self,

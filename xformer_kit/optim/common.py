@@ -1,11 +1,13 @@
 """What several optimizers share: checks of their options, torch's fused step, skipped steps."""
 
 import importlib.util
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from xformer_kit.registry import Fault, Faults, Options, above, at_least
+from xformer_kit.registry import Fault, Faults, Node, Options, above, at_least
+from xformer_kit.tensors.parametrization import Growth
 
 FUSED = ("cpu", "cuda", "mps", "xpu")  # devices with torch's fused step
 
@@ -16,6 +18,13 @@ def uses_fused(params: list[dict[str, Any]], fused: bool | None) -> bool:
         return fused
     parameters = [p for group in params for _, p in group["params"]]
     return all(p.is_floating_point() and p.device.type in FUSED for p in parameters)
+
+
+def per_input(options: Node, shape: Sequence[int], growth: Growth) -> float:
+    """Returns the divisor of muP for steps whose numbers have one size, see OptimizerAttributes: a
+    sum over more inputs of such steps grows with their number.
+    """
+    return growth.inputs
 
 
 def rate_faults(options: Options, lr: str = "Try 1e-3.") -> Faults:

@@ -12,7 +12,7 @@ from xformer_kit.optim.grouping import OPTIMIZERS, PARAMETER_GROUPS, ParameterGr
 from xformer_kit.registry import ConfigError, Fault, Faults, Node
 from xformer_kit.tensors import ParameterInfo, canonical, parameter_table
 from xformer_kit.tensors.parameter_places import Place, parameter_places
-from xformer_kit.tensors.parametrization import input_ratios
+from xformer_kit.tensors.parametrization import Growth, growths
 
 Named = tuple[str, nn.Parameter]
 BASE = ""  # the group of parameters that no group of the config has
@@ -44,17 +44,14 @@ def create_optimizer(
     if faults := list(grouping_faults(node, table, trained)):
         raise ConfigError(fault.at("optim") for fault in faults)
     given = {"table": table, "fused": fused}
-    factors, ratios = _layer_factors(model, node["layer_decay"]), input_ratios(model)
+    factors, found_growths = _layer_factors(model, node["layer_decay"]), growths(model)
     chosen = _chosen(node)
     params, others = [], []
     for name, members in _members(chosen, table, trained).items():
         group = chosen.get(name, ParameterGroup())
-        found = [
-            {**split, "group": name}
-            for split in _with_rates(
-                _by_decay(members, table), group, factors, ratios if _divides(node, name) else {}
-            )
-        ]
+        divisors = _rate_divisors(_optimizer_of(node, name), found_growths)
+        splits = _with_rates(_by_decay(members, table), group, factors, divisors)
+        found = [{**split, "group": name} for split in splits]
         if group.optim is None:
             params += found
         elif found:
@@ -153,28 +150,38 @@ def _by_decay(members: Iterable[Named], table: Mapping[str, ParameterInfo]) -> l
     return [group for group in (decaying, others) if group["params"]]
 
 
-def _divides(node: Node, key: str) -> bool:
-    """Whether muP divides the rates of a group of the config by the inputs, as for Adam."""
-    own = OPTIMIZERS.as_node((node["groups"] or {}).get(key, {}).get("optim"))
-    return width_rule((own or node)["name"]) == "adam"
+def _optimizer_of(node: Node, key: str) -> Node:
+    """The node of the optimizer of a group of the config."""
+    own = (node["groups"] or {}).get(key, {}).get("optim")
+    return OPTIMIZERS.complete(own) if own else node
 
 
-def width_rule(name: str) -> str | None:
-    """Returns the rule of muP for an optimizer (see OptimizerAttributes); None without a rule."""
-    return getattr(OPTIMIZERS[name], "width_rule", None)
+def _rate_divisors(
+    optim: Node, found: Mapping[nn.Parameter, Growth]
+) -> Mapping[nn.Parameter, float]:
+    """The numbers by which muP divides rates, of parameters that grow with the width."""
+    divisor = getattr(OPTIMIZERS[optim["name"]], "width_divisor", None)
+    if divisor is None:
+        return {}
+    return {p: divisor(optim, p.shape, each) for p, each in found.items() if each != Growth()}
+
+
+def has_width_rule(name: str) -> bool:
+    """Whether muP has a rule for the rates of an optimizer, see OptimizerAttributes."""
+    return hasattr(OPTIMIZERS[name], "width_divisor")
 
 
 def _with_rates(
     groups: Iterable[dict[str, Any]],
     group: ParameterGroup,
     factors: Mapping[nn.Parameter, float],
-    ratios: Mapping[nn.Parameter, float],
+    divisors: Mapping[nn.Parameter, float],
 ) -> Iterator[dict[str, Any]]:
     """The groups with the rate and the decay of a group of the config, one for each pair of
     `lr_factor` and `decay_factor`, which wait until the optimizer has set rate and decay.
 
-    ratios: of the inputs of hidden matrices in muP, by which rates are divided, and decays
-    multiplied, so that what a step subtracts does not depend on the width.
+    divisors: of muP, by which rates are divided, and decays multiplied, so that the share of a
+    weight that a step subtracts does not depend on the width.
     """
     rate = {} if group.lr is None else {"lr": group.lr}
     for one in groups:
@@ -182,9 +189,9 @@ def _with_rates(
             one["weight_decay"] = group.weight_decay
         split: dict[tuple[float, float], list[Named]] = {}
         for member in one["params"]:
-            ratio = ratios.get(member[1], 1.0)
+            divisor = divisors.get(member[1], 1.0)
             factor = factors.get(member[1], 1.0) * (group.lr_factor or 1.0)
-            split.setdefault((factor / ratio, ratio), []).append(member)
+            split.setdefault((factor / divisor, divisor), []).append(member)
         for (factor, decay), members in split.items():
             scaled = {"lr_factor": factor, "decay_factor": decay}
             yield {**one, **rate, **scaled, "params": members}

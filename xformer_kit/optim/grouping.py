@@ -1,6 +1,6 @@
 """Options of every optimizer: groups of parameters with their own rate, decay or optimizer."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,6 +9,7 @@ import torch
 from xformer_kit.registry import (
     Context,
     Fault,
+    Node,
     OptionGroup,
     Options,
     Registry,
@@ -18,6 +19,7 @@ from xformer_kit.registry import (
 )
 from xformer_kit.tensors import ParameterInfo
 from xformer_kit.tensors.parameters import Role
+from xformer_kit.tensors.parametrization import Growth
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,12 @@ class OptimizerAttributes(Protocol):
     torch.optim.Optimizer.
     """
 
-    # The rule of muP for its rates: adam, if the numbers of a step have one size, so that the rate
-    # of hidden matrices is divided by the factor by which they have more inputs; muon, if the
-    # singular values of a step have one size, so that rates stay. Without it muP is refused.
-    width_rule: str
+    @staticmethod
+    def width_divisor(options: Node, shape: Sequence[int], growth: Growth) -> float:
+        """Returns the number by which muP divides the rate of a hidden matrix of `shape` (..., out,
+        in). `per_input` returns the factor by which it has more inputs, for steps whose numbers
+        have one size, as in Adam. Without this method muP is refused.
+        """
 
     def eval(self) -> None:
         """Sets the weights to averages that it keeps itself: before validation and in checkpoints.

@@ -12,8 +12,9 @@ from xformer_kit.optim.adam import AdamW
 from xformer_kit.optim.combined import Combined
 from xformer_kit.optim.common import rate_faults, skipped
 from xformer_kit.optim.grouping import OPTIMIZERS
-from xformer_kit.registry import at_least, in_range
+from xformer_kit.registry import Node, at_least, in_range
 from xformer_kit.tensors import ParameterInfo, canonical
+from xformer_kit.tensors.parametrization import Growth
 
 COEFFICIENTS = 3.4445, -4.7750, 2.0315  # of the quintic iteration (Jordan et al., 2024)
 EPS = 1e-7
@@ -39,8 +40,6 @@ class Muon(Combined):
     of O is divided by the root of its mean square over the steps (NorMuon: Li et al., 2025,
     arXiv:2510.05491, algorithm 1). With several ranks, each computes O for a part of the matrices.
     """
-
-    width_rule = "muon"  # of muP
 
     def __init__(
         self,
@@ -74,11 +73,30 @@ class Muon(Combined):
             found.append(other(params=rest, table=table, fused=fused))
         super().__init__(found)
 
+    @staticmethod
+    def width_divisor(options: Node, shape: Sequence[int], growth: Growth) -> float:
+        """The singular values of a step are in proportion to sqrt(out / in) at every width (Yang et
+        al., 2023, arXiv:2310.17813, condition 1).
+        """
+        if len(shape) < 2:  # trained by `other`
+            return growth.inputs
+        out, into = shape[-2:]
+        at_base = shape_factor(options["scale"], out / growth.outputs, into / growth.inputs)
+        now = shape_factor(options["scale"], out, into)
+        return now / at_base * math.sqrt(growth.inputs / growth.outputs)
+
     @classmethod
     def check(cls, options, context):
         yield from rate_faults(options, "Try 0.02.")
         yield from in_range(options, momentum=(0, 1), normalise=(0, 1))
         yield from at_least(options, iterations=1)
+
+
+def shape_factor(scale: Scale, out: float, into: float) -> float:
+    """Returns s of a matrix (out, in)."""
+    if scale == "match_rms_adamw":
+        return 0.2 * math.sqrt(max(out, into))
+    return math.sqrt(max(1.0, out / into))
 
 
 def _divided(
@@ -181,9 +199,7 @@ class _Matrices(torch.optim.Optimizer):
     ) -> None:
         """Changes a parameter along its orthogonal matrices."""
         *_, out, into = matrices.shape
-        factor = math.sqrt(max(1.0, out / into))
-        if group["scale"] == "match_rms_adamw":
-            factor = 0.2 * math.sqrt(max(out, into))
+        factor = shape_factor(group["scale"], out, into)
         rate: Any = group["lr"] if found is None else group["lr"] * (1 - found)
         if (beta := group["normalise"]) is not None:
             matrices = self._normalised(p, matrices.to(p.dtype), beta, found)

@@ -37,7 +37,7 @@ def width_faults(config: Node, task: bool) -> Faults:
     """Yields the faults of model.parametrization=mup in a config whose model is valid: what has no
     rule. The model is built without values. task: whether the optimizer is checked.
     """
-    from xformer_kit.optim.create import width_rule
+    from xformer_kit.optim.create import has_width_rule
     from xformer_kit.plan.parametrization import has_plain_scale
     from xformer_kit.tensors.parametrization import unstated
 
@@ -58,9 +58,9 @@ def width_faults(config: Node, task: bool) -> Faults:
             nodes[f"optim.groups.{key}.optim"] = group["optim"]
     for path, node in nodes.items():
         name = node if isinstance(node, str) else node["name"]
-        if width_rule(name) is None:
+        if not has_width_rule(name):
             fix = "Choose adamw, adam, lion or muon."
             yield Fault(path, f"has no rule for the rates of model.{rule}", name, fix)
-        if name == "muon" and not isinstance(node, str) and node.get("scale") == "match_rms_adamw":
-            fix = "Set scale=original."
-            yield Fault(f"{path}.scale", f"grows with the width, and {rule}", node["scale"], fix)
+        if not isinstance(node, str) and node.get("per_head") and config["attn"].get("head_dim"):
+            broken = f"has matrices that do not grow with the width, with attn.head_dim, and {rule}"
+            yield Fault(f"{path}.per_head", f"{broken} no rule", True, "Leave one out.")

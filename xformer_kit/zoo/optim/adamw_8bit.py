@@ -8,6 +8,7 @@ from xformer_kit.optim import (
     beta_faults,
     library,
     library_faults,
+    per_input,
     rate_faults,
 )
 
@@ -23,7 +24,7 @@ class AdamW8bit(Combined):
     is compiled.
     """
 
-    width_rule = "adam"  # of muP
+    width_divisor = staticmethod(per_input)
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from xformer_kit.optim import OPTIMIZERS, beta_faults, rate_faults, skipped
+from xformer_kit.optim import OPTIMIZERS, beta_faults, per_input, rate_faults, skipped
 
 
 @OPTIMIZERS.register("lion")
@@ -13,7 +13,7 @@ class Lion(torch.optim.Optimizer):
     (Chen et al., 2023, arXiv:2302.06675, algorithm 2).
     """
 
-    width_rule = "adam"  # of muP
+    width_divisor = staticmethod(per_input)
 
     _step_supports_amp_scaling = True
 

@@ -8,6 +8,7 @@ from xformer_kit.optim import (
     beta_faults,
     library,
     library_faults,
+    per_input,
     rate_faults,
 )
 from xformer_kit.registry import at_least
@@ -25,7 +26,7 @@ class ScheduleFree(Combined):
     checkpoints and the finished model use x. Choose schedule=constant.
     """
 
-    width_rule = "adam"  # of muP
+    width_divisor = staticmethod(per_input)
 
     def __init__(
         self,
