@@ -13,9 +13,10 @@ from torch import nn
 
 from tasks import Config
 from tasks.process import ranks
+from xformer_kit.config.faults.machine import FLOAT8
 from xformer_kit.config.options.trainer_schema import OURS
 from xformer_kit.model.compiling import compile_blocks
-from xformer_kit.model.float8 import FLOAT8, use_float8
+from xformer_kit.model.float8 import use_float8
 from xformer_kit.registry import config_error
 
 NEVER = 2**62  # an interval in steps that is never reached

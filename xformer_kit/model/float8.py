@@ -6,10 +6,7 @@ from torch import nn
 
 from xformer_kit.tensors.parameters import parameter_table
 
-FLOAT8 = "fp8-mixed"  # trainer.precision
-LIBRARY = "torchao"
 MULTIPLE = 16  # of both sizes of a matrix, which 8-bit products need
-CAPABILITY = (8, 9)  # of a GPU that has 8-bit products: Ada, Hopper and later
 
 
 def use_float8(model: nn.Module, **options: Any) -> list[str]:

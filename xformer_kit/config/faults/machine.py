@@ -8,12 +8,14 @@ from xformer_kit.config.faults.size import memory_faults
 from xformer_kit.config.options.logger_options import as_loggers
 from xformer_kit.kernel import cannot_train_on
 from xformer_kit.launcher import has_launcher
-from xformer_kit.model.float8 import CAPABILITY, FLOAT8, LIBRARY
 from xformer_kit.plan import provenance_of, stacks
 from xformer_kit.registry import ConfigError, Fault, Faults, Node
 from xformer_kit.text.user_path import user_path
 
 MAX_NAME = 255  # bytes of a file's name
+FLOAT8 = "fp8-mixed"  # trainer.precision: products in 8 bits (xformer_kit/model/float8.py)
+FLOAT8_LIBRARY = "torchao"
+FLOAT8_CAPABILITY = (8, 9)  # of a GPU that has them: Ada, Hopper and later
 LOGGER_PACKAGES = {  # any one of them is enough
     "tensorboard": ("tensorboard", "tensorboardX"),
     "mlflow": ("mlflow",),
@@ -101,12 +103,12 @@ def _float8_faults(trainer: Node) -> Faults:
     if trainer.get("precision") != FLOAT8:
         return
     is_cuda = _available(trainer.get("accelerator", "auto"))[0] == "cuda"
-    if not is_cuda or torch.cuda.get_device_capability() < CAPABILITY:
+    if not is_cuda or torch.cuda.get_device_capability() < FLOAT8_CAPABILITY:
         rule = "needs a GPU with products in 8 bits: compute capability {}.{} or above"
         fix = "Try bf16-mixed, or auto."
-        yield Fault("trainer.precision", rule.format(*CAPABILITY), got=FLOAT8, fix=fix)
-    elif importlib.util.find_spec(LIBRARY) is None:
-        rule = f"needs the library {LIBRARY}, which is not installed"
+        yield Fault("trainer.precision", rule.format(*FLOAT8_CAPABILITY), got=FLOAT8, fix=fix)
+    elif importlib.util.find_spec(FLOAT8_LIBRARY) is None:
+        rule = f"needs the library {FLOAT8_LIBRARY}, which is not installed"
         fix = "Use pip install 'xformer_kit[optim]'."
         yield Fault("trainer.precision", rule, got=FLOAT8, fix=fix)
 
