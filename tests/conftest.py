@@ -31,7 +31,7 @@ multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
 
 # Cases of one test that are in `make test`, unless the mark `cases` gives their number; the others
 # are marked as extended.
-CASES = 5
+CASES = 4
 # Folders whose cases take so little time that all of them are in `make test`.
 QUICK = {"data", "ffn", "mask", "model", "norm", "objective", "optim", "placement", "position"}
 QUICK |= {"metrics", "study", "tensors"}

@@ -120,6 +120,7 @@ def test_the_overrides_of_a_broken_law_compose_the_same_config(model):
     assert again == normalised_config(config)[0]
 
 
+@pytest.mark.extended
 def test_a_stack_without_a_residual_stream_keeps_every_law():
     """Not among the pairs: in several layers its tokens become equal (Dong et al., 2021,
     arXiv:2103.03404), and their gradients too.

@@ -189,6 +189,7 @@ def test_traits_of_a_tree_of_masks_are_true(tree):
     assert LAWS["mask"](tiny_config(mask=tree)) is None
 
 
+@pytest.mark.extended
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(TREES)
 def test_kernels_agree_on_any_tree_of_masks(tree):

@@ -31,6 +31,7 @@ OTHER_NAMES = {
 test_another_name_hides_no_fault = refusals(OTHER_NAMES)
 
 
+@pytest.mark.extended
 def test_a_run_to_start_from_that_is_none_hides_no_fault_and_is_not_hidden(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for word, start in {

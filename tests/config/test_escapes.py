@@ -35,6 +35,7 @@ def data():
     return ["data=text", "logger=none", "init_from.run=r"]
 
 
+@pytest.mark.extended
 def test_a_text_in_a_line_is_that_of_the_config_and_of_the_saved_config(data):
     """Also below a list and after it was proposed again, as by xformer reproduce."""
     every = texts(0, 200)

@@ -95,6 +95,7 @@ def test_the_line_and_a_file_of_ones_own_replace_a_default(paths, others, tmp_pa
         assert {path: value(config, path) for path in others} == {p: OFF[p] for p in others}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("line", ["experiment=tatoeba data.batch_size=4 ffn.expand=2.0 seed=3"])
 def test_the_line_replaces_an_option_of_an_experiment_of_the_package(line):
     config = composed(line.split())

@@ -165,6 +165,7 @@ def test_options_of_a_file_hold_for_the_component_that_it_names(tmp_path):
         assert config["position"]["theta"] == 500.0 and config["attn"]["kv_heads"] == 2
 
 
+@pytest.mark.extended
 def test_a_file_of_ones_own_that_the_command_line_chooses_replaces_it_too(tmp_path):
     (tmp_path / "position").mkdir()
     (tmp_path / "position" / "mine.yaml").write_text("name: alibi\nexponent: 4.0\n")

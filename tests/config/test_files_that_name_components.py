@@ -7,6 +7,7 @@ from xformer_kit import ConfigError, compose
 FILE = "attn: {name: latent, heads: 4}\nnorm: {name: layer, bias: false}\n"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("group", ["experiment", "preset"])
 def test_a_component_has_the_defaults_of_its_own_and_the_options_of_the_file(group, tmp_path):
     (tmp_path / "mine.yaml").write_text(FILE)

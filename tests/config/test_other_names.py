@@ -155,6 +155,7 @@ def test_a_component_that_is_null_under_another_name_is_left_out():
     assert compose(["metrics={accuracy: {}, acc: null}"], data=False)["metrics"] == {}
 
 
+@pytest.mark.extended
 def test_a_sweep_over_other_names_is_checked_job_by_job():
     assert len(preflight(["-m", "attn=mha,mqa", "ffn=swiglu,geglu,mlp"]).configs) == 6
     with pytest.raises(ConfigError, match=r"needs this option.*\[job attn=gqa\]"):

@@ -67,6 +67,7 @@ def faults_of(run):
     return ()
 
 
+@pytest.mark.extended
 def test_only_a_config_error_comes_out_of_a_damaged_config(config, tmp_path):
     rng, places, refused = random.Random(0), list(nodes(config)), 0
     for at in [*rng.choices(places, k=TRIED), *((key,) for key in config)]:

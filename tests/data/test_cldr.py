@@ -55,6 +55,7 @@ def test_dates_are_formatted_in_their_language(dates):
     )  # Babel itself reads what it writes
 
 
+@pytest.mark.extended
 def test_languages_and_days_of_the_test_set_are_not_in_training(dates):
     assert len(dates.locales("train")) + len(dates.locales("test")) > 270
     assert not set(dates.locales("train")) & set(dates.locales("test"))

@@ -122,6 +122,7 @@ def test_the_loss_of_a_packed_text_is_the_sum_over_its_documents(config):
     assert count == predicted < 28
 
 
+@pytest.mark.extended
 def test_texts_without_documents_and_tasks_that_do_not_keep_them_are_refused_with_the_way_out():
     with pytest.raises(
         ConfigError,

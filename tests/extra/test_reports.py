@@ -69,6 +69,7 @@ def test_losses_are_summed_and_figures_have_the_path_of_their_module():
     assert figures.keys() == report.keys()
 
 
+@pytest.mark.extended
 def test_laws_of_graphs_and_devices_are_kept():
     config = tiny_config(placement="scaled", extra={"size_penalty": {}})
     for name in ("graph", "one graph", "device", "cache", "gradients"):

@@ -195,6 +195,7 @@ def test_figures_agree_with_each_other():
     assert (loss.tokens, loss.chunk, loss.logits) == (2 * 16, None, 8 * 2 * 16 * found.vocab_size)
 
 
+@pytest.mark.extended
 def test_figures_of_two_stacks_agree_with_each_other():
     words = [
         "model=encoder_decoder",
@@ -266,6 +267,7 @@ def test_adapted_maps_are_described_with_their_adapters():
     assert rows[f"{adapter}lora_a"] == (2, into) and rows[f"{adapter}lora_b"] == (out, 2)
 
 
+@pytest.mark.extended
 def test_experts_that_are_not_chosen_are_not_active():
     moe = [
         "ffn=moe",

@@ -103,6 +103,7 @@ def test_given_options_of_components_with_different_names_are_shown(one, other, 
     assert difference(one, other).values == values
 
 
+@pytest.mark.extended
 def test_parameters_of_each_layer_in_a_position_are_one_item():
     (curve,) = [
         tensors
@@ -146,6 +147,7 @@ def test_overrides_of_a_side_are_separated(side, overrides):
     assert split_overrides(side) == overrides
 
 
+@pytest.mark.extended
 def test_the_command_shows_lists_as_they_are_written(capsys):
     assert (
         main(

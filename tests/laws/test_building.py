@@ -128,6 +128,7 @@ def test_a_model_with_a_dict_of_parameters_is_rebuilt():
         assert LAWS["rebuild"](tiny_config(ffn="broken")) is None
 
 
+@pytest.mark.extended
 def test_components_whose_parameters_have_the_same_name_may_start_differently():
     with registered(NORMS, HalfGain):
         assert LAWS["start"](tiny_config(norm="broken")) is None
@@ -202,5 +203,6 @@ def test_a_config_that_changes_when_it_is_saved_is_caught(monkeypatch):
         LAWS["rebuild"](tiny_config())
 
 
+@pytest.mark.extended
 def test_the_seed_of_the_weights_may_differ_from_the_seed_of_the_run():
     assert LAWS["start"](tiny_config(seed=3)) is None

@@ -226,6 +226,7 @@ def test_a_sample_with_a_code_fence_is_in_a_longer_one():
     assert "```text\nThe cat of variant 1 sat on\n  the <mat> of seed 1.\n```" in text
 
 
+@pytest.mark.extended
 def test_many_variants_are_folded_and_share_a_legend_entry():
     """30 of them: only the baseline and the best seven have their own colour, the sentences are
     folded.

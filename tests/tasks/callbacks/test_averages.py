@@ -44,6 +44,7 @@ def initial_weights(begin):
     return state(folder)["state_dict"]
 
 
+@pytest.mark.extended
 def test_an_average_does_not_change_training(begin):
     _, plain = begin("plain", "model.dropout=0.1")
     _, averaged = begin("averaged", "model.dropout=0.1", "ema.decay=0.9")

@@ -250,6 +250,7 @@ def test_lightning_would_end_with_the_initial_weights_after_stochastic_weight_av
     assert all(map(torch.equal, *weights))
 
 
+@pytest.mark.extended
 def test_hooks_that_are_never_called_are_named(run, capsys):
     assert run("callbacks.tests={}", "callbacks.device={}", "logger=wandb")[0] == 0
     notes = [line for line in capsys.readouterr().err.splitlines() if "not called" in line]

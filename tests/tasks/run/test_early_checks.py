@@ -21,6 +21,7 @@ def run(tmp_path):
     return write_source(tmp_path / "run", SMALL)
 
 
+@pytest.mark.extended
 def test_tensors_of_other_shapes_are_refused_with_any_vocabulary(run):
     for words in ([], ["model.vocab_size=300"], ["tokenizer=char"]):
         check_sources(
@@ -92,6 +93,7 @@ def test_new_rows_are_counted_by_token():
     )
 
 
+@pytest.mark.extended
 def test_the_variants_of_a_study_are_checked_before_the_data_are_read(run, tmp_path, monkeypatch):
     def read(*_):
         raise AssertionError("the data were read")

@@ -199,6 +199,7 @@ def test_nothing_is_written_into_a_directory_that_resume_refuses(run, tmp_path, 
     assert sorted(refused.rglob("*")) == names
 
 
+@pytest.mark.extended
 def test_no_input_that_is_a_fifo_is_waited_for(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("mine.yaml", "x.txt", "x.json", "x.py"):

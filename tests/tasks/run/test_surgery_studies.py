@@ -101,6 +101,7 @@ def test_a_source_of_a_file_is_that_of_the_line(source, tmp_path):
     assert without["norm"]["name"] == "rms" and without["init_from"]["run"] is None
 
 
+@pytest.mark.extended
 def test_another_model_than_that_of_the_source_has_its_own_stacks_and_mask(source):
     words = ["init_from=base", "task=masked_language_modeling", "model=encoder"]
     config = compose(words, data=False)
@@ -111,6 +112,7 @@ def test_another_model_than_that_of_the_source_has_its_own_stacks_and_mask(sourc
     assert model["encoder"] == {"mask": "full"} and model["decoder"] == {}
 
 
+@pytest.mark.extended
 @pytest.mark.cases(2)
 @pytest.mark.parametrize(
     ("words", "answer"),

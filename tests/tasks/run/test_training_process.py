@@ -38,6 +38,7 @@ def test_a_tokenizer_with_all_requested_tokens_is_not_reported(begin):
     assert "asked for" not in (folder / "train.log").read_text()
 
 
+@pytest.mark.extended
 def test_a_warm_up_that_is_not_shorter_than_the_run_is_shortened_with_a_note(config, tmp_path):
     run_config = config("trainer.max_steps=20", "trainer.val_every=20")
     run_config["schedule"]["warmup"] = 20  # as a default or an experiment has it
