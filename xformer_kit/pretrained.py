@@ -20,7 +20,7 @@ from xformer_kit.data.tokenizer import Pretrained
 from xformer_kit.hub.download import published_directory
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.files import CONFIG
-from xformer_kit.hub.identify import identify
+from xformer_kit.hub.identify import identify, preset_words
 from xformer_kit.hub.keys import Choice, Key
 from xformer_kit.hub.load import load_model
 from xformer_kit.hub.transfer import config_of
@@ -49,12 +49,9 @@ def composition_of(config_json: dict[str, Any], more: Iterable[str] = ()) -> Com
     """Returns the composition of a config.json. more: further overrides. Raises ConfigError with
     all its faults.
     """
-    family, overrides, vocab_size, source_size = identify(config_json)
-    choices = [path for path in overrides if "." not in path]
-    paths = [*choices, *(path for path in overrides if "." in path)]
-    words = [f"preset={family.preset}", *(f"{p}={override_text(overrides[p])}" for p in paths)]
-    if (longest := overrides.get("model.max_len")) is not None and longest < SEQ_LEN:
-        words.append(f"data.seq_len={longest}")
+    found = identify(config_json)
+    family, _, vocab_size, source_size = found
+    words = preset_words(found, SEQ_LEN)
     words.append(f"model.vocab_size={vocab_size}")
     try:
         config = compose([*words, *more], data=False)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from xformer_kit.hub.family import IGNORED, Family, family_of
 from xformer_kit.registry import ConfigError, Fault, format_value
+from xformer_kit.text.command_lines import override_text
 
 
 class Identified(NamedTuple):
@@ -34,6 +35,19 @@ def identify(config: Mapping[str, Any]) -> Identified:
     vocab_size = overrides.pop("model.vocab_size")
     source_vocab_size = overrides.pop("model.source_vocab_size", None)
     return Identified(family, overrides, vocab_size, source_vocab_size)
+
+
+def preset_words(found: Identified, seq_len: int) -> list[str]:
+    """Returns the overrides of a line that compose it, choices of components first, with texts of
+    `seq_len` tokens, or as long as its positions.
+    """
+    overrides = found.overrides
+    choices = [path for path in overrides if "." not in path]
+    paths = [*choices, *(path for path in overrides if "." in path)]
+    words = (f"{path}={override_text(overrides[path])}" for path in paths)
+    longest = overrides.get("model.max_len") or seq_len
+    shorter = [f"data.seq_len={longest}"] if longest < seq_len else []
+    return [f"preset={found.family.preset}", *words, *shorter]
 
 
 def _unknown(family: Family, config: Mapping[str, Any]) -> Iterator[Fault]:

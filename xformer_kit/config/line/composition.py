@@ -1,6 +1,7 @@
 """Composition: from the overrides of a line to its checked config, as plain data."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydra.core.override_parser.types import Override
@@ -132,10 +133,11 @@ def compose_overrides(
     """Returns (config, what Hydra composes) of overrides; the config is plain data with the
     components' own names, valid or not. Raises ConfigError if it cannot be composed.
     """
-    line = with_source(overrides)
+    source = partial(with_source, lambda line: compose_overrides(session, line)[0])
+    line = source(overrides)
     plain, composed = compose_resolved(session, line, whole)
     if line is overrides and (run := source_of_files(plain)):
-        line = with_source(overrides, run)
+        line = source(overrides, run)
         plain, composed = compose_resolved(session, line, whole)
         plain["init_from"] = with_run(plain["init_from"], run)
     if line is not overrides and "hydra" in composed:  # the job is found by the words of its line

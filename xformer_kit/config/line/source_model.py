@@ -7,7 +7,7 @@ that a run which starts from weights has their architecture but for what is stat
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from xformer_kit.config.saved.init_from_source import source_of
 from xformer_kit.config.saved.run_directories import named_run
 from xformer_kit.config.saved.saved_run import check_saved
 from xformer_kit.plan import KINDS, STACKS
-from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry import ConfigError, Node, config_error
 
 PRESET, RUN = "preset", "init_from.run"
 # Options of the model that are of one run: not of its architecture.
@@ -46,9 +46,12 @@ def with_run(node: Any, run: str) -> dict[str, Any]:
     return {**node, "run": run}
 
 
-def with_source(overrides: Sequence[Override], path: Any = None) -> Sequence[Override]:
+def with_source(
+    compose: Callable[[list[Override]], Node], overrides: Sequence[Override], path: Any = None
+) -> Sequence[Override]:
     """Returns the overrides of a run, with the preset of the model that it starts from, if any. A
-    preset of the line must be of its family. path: the source, if a file sets it.
+    preset of the line must be of its family. path: the source, if a file sets it. compose: returns
+    the config of a line.
     """
     values = {o.key_or_group: o for o in overrides if not o.is_sweep_override()}
     if RUN in values:
@@ -57,7 +60,7 @@ def with_source(overrides: Sequence[Override], path: Any = None) -> Sequence[Ove
         return overrides
     preset = str(values[PRESET].value()) if PRESET in values else None
     try:
-        node, family = _node(path, preset)
+        node, family = _node(compose, path, preset)
     except ConfigError:  # the fault of the source has its own sentence
         return overrides
     if preset is not None and not (family and preset.startswith(family)):
@@ -79,34 +82,38 @@ def with_source(overrides: Sequence[Override], path: Any = None) -> Sequence[Ove
     return [*parse_word(f"{PRESET}=./{name}"), *others]
 
 
-def _node(path: str, preset: str | None) -> tuple[dict[str, Any], str]:
+def _node(
+    compose: Callable[[list[Override]], Node], path: str, preset: str | None
+) -> tuple[dict[str, Any], str]:
     """The content of the preset, and the preset of the family of a published model, else "".
 
     preset: that of the line, of which that of a published model may be another size.
     """
     from xformer_kit.hub.download import published_directory
-    from xformer_kit.hub.identify import identify
+    from xformer_kit.hub.identify import identify, preset_words
     from xformer_kit.hub.transfer import config_of
 
     if (place := published_directory(path)) is not None:
         found = identify(config_of(place))
-        node: dict[str, Any] = {"defaults": [preset or found.family.preset]}
-        for key, value in found.overrides.items():
-            at = node
-            *parents, last = key.split(".")
-            for parent in parents:
-                at = at.setdefault(parent, {})
-            at[last] = value
-        return node, found.family.preset
+        words = preset_words(found, SEQ_LEN)
+        if preset is not None and preset.startswith(found.family.preset):
+            words.append(f"preset={preset}")
+        config = compose([o for word in words for o in parse_word(word)])
+        return {"name": config["name"], **_of_config(config)}, found.family.preset
     run = source_of(path)[0]
     check_saved(run, config := read_config(run))
+    return _of_config(config), ""
+
+
+def _of_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a preset with the architecture of a config."""
     model = config["model"]
     node = {kind: _options(config[kind]) for kind in KINDS if isinstance(config.get(kind), Mapping)}
     node["model"] = {key: value for key, value in model.items() if key not in OF_RUN}
     node["extra"] = config.get("extra") or {}
     stacks = "_".join(stack for stack in STACKS if stack in model)
     chosen = {"model": stacks} | {kind: config[kind]["name"] for kind in node if kind in KINDS}
-    return {"defaults": [{f"override /{k}": name} for k, name in chosen.items()], **node}, ""
+    return {"defaults": [{f"override /{k}": name} for k, name in chosen.items()], **node}
 
 
 def _leave_out_stacks(node: dict[str, Any], model: str) -> None:
