@@ -24,7 +24,7 @@ from xformer_kit.model.build import build_model
 from xformer_kit.model.lora import ADAPTERS, adapter_paths
 from xformer_kit.model.transfer import PATH, Transfer, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
-from xformer_kit.pretrained import copy_kept
+from xformer_kit.pretrained import KEPT, SPECIAL_IDS, copy_kept
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 from xformer_kit.tensors import canonical, parameter_table, training_buffers
 from xformer_kit.text.command_lines import value
@@ -61,7 +61,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     if run_dir is not None:
         _check_or_write(run_dir / INIT_FROM, entry)
         if not objective.specials and tokens["tokenizer"][0] == tokens["tokenizer"][1]:
-            copy_kept(run, run_dir)
+            copy_kept(run, run_dir, (*KEPT, SPECIAL_IDS))
     model.load_state_dict(transfer.copied, strict=False)
     return _line(entry, [*model.state_dict(), *weights])
 
