@@ -107,8 +107,8 @@ def save_with_code(
     model as modelling code: transformers loads it with `trust_remote_code=True`. Returns the
     config.json.
 
-    title, command: for the docstring of the file. run: as in `save_published`. Raises ConfigError if the file has no template
-    for a component, or computes other logits than the model.
+    title, command: for the docstring of the file. run: as in `save_published`. Raises ConfigError
+    if the file has no template for a component, or computes other logits than the model.
     """
     sizes, config = (model.vocab_size, model.source_vocab_size), merged(config)
     source = formatted(eject(config, *sizes, title, command))
