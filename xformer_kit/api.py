@@ -114,7 +114,7 @@ def restore_model(
     if not imported or (Path(run) / "tokenizer.json").is_file():
         tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
         specials = objective_of(config).specials
-        if imported:
+        if imported and specials:
             set_published_specials(tokenizer, Path(run), specials)
         else:
             tokenizer.specials = specials

@@ -77,6 +77,7 @@ def test_what_a_model_says_of_its_generation_is_exported_again(folder, tmp_path)
     kept = {"generation_config.json": '{"eos_token_id": 7}', "chat_template.jinja": "{{ x }}"}
     for name, text in kept.items():
         (folder / name).write_text(text)
+    change(folder, eos_token_id=6)
     assert main(["import", str(folder), "--output", str(tmp_path / "run")]) == 0
     line = [f"init_from={folder}", "data=text", f"data.path={__file__}", "trainer.max_steps=1"]
     more = tmp_path / "more"
@@ -85,6 +86,7 @@ def test_what_a_model_says_of_its_generation_is_exported_again(folder, tmp_path)
     for run, to in ((tmp_path / "run", "a"), (more, "b")):
         assert main(["export", str(run), "--to", str(tmp_path / to)]) == 0
         assert {name: (tmp_path / to / name).read_text() for name in kept} == kept
+        assert json.loads((tmp_path / to / "config.json").read_text())["eos_token_id"] == 6
 
 
 @pytest.mark.extended
