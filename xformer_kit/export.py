@@ -10,9 +10,15 @@ from safetensors.torch import save_file
 
 from xformer_kit.data.tokenizer.exported import write_tokenizer
 from xformer_kit.data.tokenizer.library import LibraryTokenizer
+from xformer_kit.data.tokenizer.published_ids import (
+    GENERATION,
+    exported_special_ids,
+    kept_special_ids,
+)
 from xformer_kit.eject import eject, merged
 from xformer_kit.eject.check import check, formatted
 from xformer_kit.eject.transformers_code import FILE, config_keys, modelling_code
+from xformer_kit.files.saved_files import read_object
 from xformer_kit.hub.architecture import architecture, values_of
 from xformer_kit.hub.family import Family, model_types, of_type
 from xformer_kit.hub.files import CONFIG, WEIGHTS
@@ -20,7 +26,7 @@ from xformer_kit.hub.transfer import table_of, written
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.plan import model_plan
-from xformer_kit.pretrained import composition_of, write_json
+from xformer_kit.pretrained import GENERATION_CONFIG, composition_of, copy_kept, write_json
 from xformer_kit.registry import ConfigError, config_error, format_value
 
 Differences = list[tuple[str, Any, Any]]  # path, value here, value in a family
@@ -68,11 +74,13 @@ def save_published(
     model: Model,
     config: Mapping[str, Any],
     families: Iterable[str] | None = None,
+    run: Path | None = None,
 ) -> dict[str, Any]:
     """Writes config.json, generation_config.json and model.safetensors, which transformers loads;
     and the tokenizer of the model, if it is one of the library tokenizers. Returns the config.json.
 
-    config: of the model. families: as in `published_form`, which raises ConfigError.
+    config: of the model. families: as in `published_form`, which raises ConfigError. run: the
+    directory of the model's run, for what it keeps of a published model.
     """
     sizes = model.vocab_size, families, model.source_vocab_size
     family, keys = published_form(config, *sizes)
@@ -83,19 +91,24 @@ def save_published(
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     save_file(tensors, place / WEIGHTS, {"format": "pt"})
-    _write_around(place, model, keys)
+    _write_around(place, model, keys, run)
     return keys
 
 
 def save_with_code(
-    folder: str | Path, model: Model, config: Mapping[str, Any], title: str, command: str
+    folder: str | Path,
+    model: Model,
+    config: Mapping[str, Any],
+    title: str,
+    command: str,
+    run: Path | None = None,
 ) -> dict[str, Any]:
     """Writes the same files for a composition that no family has, with the ejected file of the
     model as modelling code: transformers loads it with `trust_remote_code=True`. Returns the
     config.json.
 
-    title, command: for the docstring of the file. Raises ConfigError if the file has no template
-    for a component, or computes other logits than the model.
+    title, command: for the docstring of the file. run: as in `save_published`. Raises ConfigError
+    if the file has no template for a component, or computes other logits than the model.
     """
     sizes, config = (model.vocab_size, model.source_vocab_size), merged(config)
     source = formatted(eject(config, *sizes, title, command))
@@ -107,20 +120,32 @@ def save_with_code(
     tensors = {f"model.{name}": t.contiguous() for name, t in model.state_dict().items()}
     save_file(tensors, place / WEIGHTS, {"format": "pt"})
     keys = config_keys(model)
-    _write_around(place, model, keys)
+    _write_around(place, model, keys, run)
     return keys
 
 
-def _write_around(place: Path, model: Model, keys: dict[str, Any]) -> None:
-    """Writes config.json, generation_config.json and the tokenizer."""
+def _write_around(place: Path, model: Model, keys: dict[str, Any], run: Path | None) -> None:
+    """Writes config.json, generation_config.json and the tokenizer, and what a run keeps of a
+    published model.
+    """
     keys["dtype"] = str(model.embed.weight.dtype).removeprefix("torch.")
-    write_json(place / CONFIG, keys)
+    kept = kept_special_ids(run) if run else {}
+    ids = exported_special_ids(kept, keys["model_type"])
     generation: dict[str, Any] = {"do_sample": False}
-    generation |= {"use_cache": False} if "auto_map" in keys else {}
     tokenizer: Any = getattr(model, "tokenizer", None)
     if isinstance(tokenizer, LibraryTokenizer):
-        generation |= write_tokenizer(place, tokenizer, keys, model.two_stacks)
-    write_json(place / "generation_config.json", generation)
+        of_task = write_tokenizer(place, tokenizer, keys, model.two_stacks)
+        ids |= of_task
+        generation |= {"pad_token_id": of_task["eos_token_id"]} if of_task else {}
+    keys |= {name: value for name, value in ids.items() if name not in keys}
+    write_json(place / CONFIG, keys)
+    generation |= {name: ids[name] for name in GENERATION if ids.get(name) is not None}
+    write_json(place / GENERATION_CONFIG, generation)
+    if run:
+        copy_kept(run, place)
+    if "auto_map" in keys:  # that of a published model may have a cache, which the code has not
+        written = read_object(place / GENERATION_CONFIG, {})
+        write_json(place / GENERATION_CONFIG, written | {"use_cache": False})
 
 
 def _unpublished(differences: Mapping[str, Differences]) -> ConfigError:
@@ -152,7 +177,6 @@ def written_keys(family: Family, model_type: str, values: Mapping[str, Any]) -> 
     keys: dict[str, Any] = {
         "model_type": model_type,
         "architectures": [family.architectures[0]],
-        "pad_token_id": None,  # the default of a class may be outside the vocabulary
     }
     for entry in family.keys:
         keys |= entry.write(values)

@@ -17,6 +17,7 @@ from xformer_kit.config.options.settings import SETTINGS
 from xformer_kit.config.saved.run_directories import CONFIG as RUN_CONFIG
 from xformer_kit.data import cache
 from xformer_kit.data.tokenizer import Pretrained
+from xformer_kit.data.tokenizer.published_ids import keep_special_ids
 from xformer_kit.hub.download import published_directory
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.files import CONFIG
@@ -30,8 +31,14 @@ from xformer_kit.text.command_lines import override_text
 from xformer_kit.text.user_path import user_path
 
 TOKENIZER, SENTENCEPIECE = "tokenizer.json", "tokenizer.model"
+GENERATION_CONFIG = "generation_config.json"
 # Files of a published model that a run keeps, and an export of it writes again.
-KEPT = ("generation_config.json", "tokenizer_config.json", "chat_template.jinja")
+KEPT = (
+    GENERATION_CONFIG,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
 SEQ_LEN = SETTINGS.options("data")["seq_len"].default
 
 
@@ -110,7 +117,8 @@ def import_run(name: str | Path, run: Path) -> Composition:
 
 def write_run(source: Path, run: Path) -> Composition:
     """Writes the config and the tokenizer of a published model into the directory of a run."""
-    composition = composition_of(config_of(source), tokenizer_words(source))
+    config_json = config_of(source)
+    composition = composition_of(config_json, tokenizer_words(source))
     tokenizer = Pretrained(path=str(source)) if (source / TOKENIZER).is_file() else None
     if tokenizer is not None and tokenizer.vocab_size > composition.vocab_size:
         rule = "has more tokens than the model"
@@ -123,13 +131,14 @@ def write_run(source: Path, run: Path) -> Composition:
     if tokenizer is not None:
         tokenizer.save(run / TOKENIZER)
     copy_kept(source, run)
+    keep_special_ids(config_json, run)
     cache.write(run / RUN_CONFIG, config_yaml(composition.config))
     return composition
 
 
-def copy_kept(source: Path, target: Path) -> None:
-    """Copies the files of KEPT that a directory has."""
-    for name in KEPT:
+def copy_kept(source: Path, target: Path, names: Iterable[str] = KEPT) -> None:
+    """Copies the files that a directory has of some names."""
+    for name in names:
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)
 

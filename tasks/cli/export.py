@@ -25,7 +25,6 @@ def run(args: Any) -> int:
     from xformer_kit.eject.transformers_code import FILE
     from xformer_kit.export import save_published, save_with_code
     from xformer_kit.hub.family import model_types
-    from xformer_kit.pretrained import copy_kept
     from xformer_kit.registry import ConfigError, config_error, suggestion
 
     folder = empty_directory("--to", args.to)
@@ -36,7 +35,7 @@ def run(args: Any) -> int:
     model, code = loaded.model.cpu(), False
     try:
         families = None if args.family is None else [args.family]
-        keys = save_published(folder, model, loaded.config, families)
+        keys = save_published(folder, model, loaded.config, families, loaded.path)
     except ConfigError as error:
         if args.family is not None:
             fix = "Without --family, other families are tried."
@@ -45,8 +44,7 @@ def run(args: Any) -> int:
             ) from None
         print(error, file=sys.stderr)
         words = f"The model of the run {loaded.path.name}", f"xformer export {args.run}"
-        keys, code = save_with_code(folder, model, loaded.config, *words), True
-    copy_kept(loaded.path, folder)
+        keys, code = save_with_code(folder, model, loaded.config, *words, loaded.path), True
     (folder / "README.md").write_text(_card(loaded, keys), encoding="utf-8")
     name = keys["architectures"][0]
     if code:

@@ -50,14 +50,12 @@ def token_names(tokens: Tokens, tokenizer: Any, length: int | None = None) -> li
     """Returns the text of each token of the first row; the name of a special token; "front" for
     those that an extra puts in front of the text.
     """
-    vocab_size = tokenizer.vocab_size
 
     def name(i: int) -> str:
         if i < 0:
             return "front"
-        special = i >= vocab_size
-        text: bytes = b"" if special else tokenizer.join([i])
-        return tokenizer.specials[i - vocab_size] if special else text.decode("utf-8", "replace")
+        text: str = tokenizer.join([i]).decode("utf-8", "replace")
+        return tokenizer.special_name(i) or text
 
     return [name(i) for i in tokens.ids[0, :length].tolist()]  # type: ignore[index]
 

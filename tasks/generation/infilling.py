@@ -26,18 +26,17 @@ class Candidates(NamedTuple):
 
 def text_with_holes(objective: Any, ids: np.ndarray) -> str:
     """Decodes ids to a text with holes as `<mask>` and other special tokens as their names."""
-    tokenizer, vocab_size, text = objective.tokenizer, objective.tokenizer.vocab_size, ""
+    tokenizer, text = objective.tokenizer, ""
     holes = {*getattr(objective, "holes", ()), MASK}
     adds_space = _words_include_space(tokenizer)
-    is_special = ids >= vocab_size
+    is_special = np.array([tokenizer.special_name(i) is not None for i in ids.tolist()], dtype=bool)
     # Each special token is a piece; so are the tokens between two of them.
     for piece in np.split(ids, np.flatnonzero(is_special[1:] | is_special[:-1]) + 1):
         if not len(piece):
             continue
-        if piece[0] < vocab_size:
+        if (name := tokenizer.special_name(int(piece[0]))) is None:
             text += tokenizer.to_bytes(piece, continuation=bool(text)).decode("utf-8", "replace")
         else:
-            name = tokenizer.specials[int(piece[0]) - vocab_size]
             if adds_space and text and not text[-1].isspace():
                 text += " "
             text += MASK if name in holes else f"{name} "

@@ -18,13 +18,14 @@ from xformer_kit.config.faults.data_faults import form_of
 from xformer_kit.config.line.to_overrides import to_same_architecture
 from xformer_kit.config.saved.init_from_source import source_of
 from xformer_kit.data.tokenizer import load_tokenizer
+from xformer_kit.data.tokenizer.published_ids import FILE as SPECIAL_IDS
 from xformer_kit.files.saved_files import read_object
 from xformer_kit.init_source import digest, read_source, source_shapes, weights_of
 from xformer_kit.model.build import build_model
 from xformer_kit.model.lora import ADAPTERS, adapter_paths
 from xformer_kit.model.transfer import PATH, Transfer, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
-from xformer_kit.pretrained import copy_kept
+from xformer_kit.pretrained import KEPT, copy_kept
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 from xformer_kit.tensors import canonical, parameter_table, training_buffers
 from xformer_kit.text.command_lines import value
@@ -61,7 +62,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     if run_dir is not None:
         _check_or_write(run_dir / INIT_FROM, entry)
         if not objective.specials and tokens["tokenizer"][0] == tokens["tokenizer"][1]:
-            copy_kept(run, run_dir)
+            copy_kept(run, run_dir, (*KEPT, SPECIAL_IDS))
     model.load_state_dict(transfer.copied, strict=False)
     return _line(entry, [*model.state_dict(), *weights])
 

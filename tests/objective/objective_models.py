@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from xformer_kit.data.tokenizer import Tokenizer as BaseTokenizer
 from xformer_kit.laws import tiny_config
 from xformer_kit.model.build import build_model
 from xformer_kit.objective import objective_of
@@ -10,20 +11,13 @@ from xformer_kit.objective import objective_of
 WORDS = 20  # tokens of the text: their ids are 0 .. 19
 
 
-class Tokenizer:
+class Tokenizer(BaseTokenizer):
     """A vocabulary of numbers, with the special tokens after it."""
 
     vocab_size = WORDS
 
     def __init__(self, specials, size=WORDS):
         self.vocab_size, self.specials = size, specials
-
-    @property
-    def size(self):
-        return self.vocab_size + len(self.specials)
-
-    def special(self, name):
-        return self.vocab_size + self.specials.index(name)
 
 
 def stacks_of(model, **changes):

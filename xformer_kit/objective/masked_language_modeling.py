@@ -96,9 +96,11 @@ class MaskedLanguageModeling(CrossEntropy):
 
     def join_with_blanks(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
         """Returns ids (t,) of a text in pieces with a `<mask>` between each two, for one unknown
-        token each.
+        token each; with the tokens that a published model reads around a text.
         """
-        return join_pieces(pieces, [self.tokenizer.special(MASK)] * (len(pieces) - 1))
+        ids = join_pieces(pieces, [self.tokenizer.special(MASK)] * (len(pieces) - 1))
+        before, after = self.tokenizer.around or ([], [])
+        return np.concatenate([before, ids, after]).astype(np.int64)
 
     def most_likely(self, model: Any, ids: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Returns the probabilities and ids, (m, count), of the `count` most likely tokens for each

@@ -47,8 +47,9 @@ class SourceTarget(CrossEntropy):
     def pair(self, source: Any, target: Any) -> Example:
         """Returns the example of a source and a target: arrays of ids (s,), (t,)."""
         start, end = self.tokenizer.special(START), self.tokenizer.special(END)
-        source_end = (self.source_tokenizer or self.tokenizer).special(END)
-        source = np.append(source, source_end).astype(np.int64)
+        of_source = self.source_tokenizer or self.tokenizer
+        before, after = of_source.around or ([], [of_source.special(END)])
+        source = np.concatenate([before, source, after]).astype(np.int64)
         target = np.concatenate([[start], target, [end]]).astype(np.int64)
         if self.stacks != ("decoder",):
             return {"source": source, "target": target}

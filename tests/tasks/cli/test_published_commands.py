@@ -11,7 +11,7 @@ from tasks.cli import main
 from tasks.run.resume import resume_run
 from xformer_kit import ConfigError, build, compose, load
 from xformer_kit.data.tokenizer import TOKENIZERS
-from xformer_kit.export import save_published
+from xformer_kit.export import save_published, save_with_code
 from xformer_kit.objective.seq2seq import END, START
 
 WORDS = ["preset=llama3", "model.dim=24", "model.layers=2", "attn.heads=4", "model.max_len=64"]
@@ -77,6 +77,7 @@ def test_what_a_model_says_of_its_generation_is_exported_again(folder, tmp_path)
     kept = {"generation_config.json": '{"eos_token_id": 7}', "chat_template.jinja": "{{ x }}"}
     for name, text in kept.items():
         (folder / name).write_text(text)
+    change(folder, eos_token_id=6)
     assert main(["import", str(folder), "--output", str(tmp_path / "run")]) == 0
     line = [f"init_from={folder}", "data=text", f"data.path={__file__}", "trainer.max_steps=1"]
     more = tmp_path / "more"
@@ -85,6 +86,7 @@ def test_what_a_model_says_of_its_generation_is_exported_again(folder, tmp_path)
     for run, to in ((tmp_path / "run", "a"), (more, "b")):
         assert main(["export", str(run), "--to", str(tmp_path / to)]) == 0
         assert {name: (tmp_path / to / name).read_text() for name in kept} == kept
+        assert json.loads((tmp_path / to / "config.json").read_text())["eos_token_id"] == 6
 
 
 @pytest.mark.extended
@@ -111,6 +113,43 @@ def test_an_exported_answer_begins_and_ends_as_here(tmp_path):
         logits = model(torch.tensor([ours]), source=torch.tensor([source]))
         ours.append(int(logits[0, -1].argmax()))
     assert out == ours
+
+
+IDS = {"bos_token_id": 5, "eos_token_id": [7, 8], "pad_token_id": 9}
+
+
+def test_the_ids_of_special_tokens_are_those_of_the_source(folder, tmp_path):
+    """A key that its config.json lacks stays out: the default of the class applies to both."""
+    change(folder, **IDS)
+    path = folder / "config.json"
+    lacks = json.loads(path.read_text())
+    lacks.pop("bos_token_id")
+    path.write_text(json.dumps(lacks))
+    (folder / "generation_config.json").unlink()
+    run, to = tmp_path / "run", tmp_path / "to"
+    assert main(["import", str(folder), "--output", str(run)]) == 0
+    assert main(["export", str(run), "--to", str(to)]) == 0
+    files = ("config.json", "generation_config.json")
+    keys, generation = (json.loads((to / file).read_text()) for file in files)
+    assert {name: keys[name] for name in IDS if name in keys} == dict([*IDS.items()][1:])
+    assert generation["eos_token_id"] == [7, 8] and generation["pad_token_id"] == 9
+
+
+def test_a_model_that_no_source_has_names_no_special_token(published):
+    """Not those of the class in transformers: Llama's are 1 and 2."""
+    keys = json.loads((published / "config.json").read_text())
+    assert [keys[name] for name in IDS] == [None] * 3
+
+
+def test_exported_code_keeps_no_cache_also_with_the_generation_config_of_a_source(
+    published, tmp_path
+):
+    config = compose([*WORDS, "position=alibi"], data=False)
+    (tmp_path / "generation_config.json").write_text('{"use_cache": true, "eos_token_id": 7}')
+    out = tmp_path / "out"
+    save_with_code(out, build(config), config, "A model", "a command", tmp_path)
+    written = json.loads((out / "generation_config.json").read_text())
+    assert written == {"use_cache": False, "eos_token_id": 7}
 
 
 def test_weights_keep_their_precision(folder):

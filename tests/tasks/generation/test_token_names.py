@@ -3,17 +3,18 @@
 import torch
 
 from tasks.generation.attention_picture import token_names
+from xformer_kit.data.tokenizer import Tokenizer
 from xformer_kit.tensors.tokens import Tokens
 
 
-class Letters:
+class Letters(Tokenizer):
     """A tokenizer of two letters and one special token."""
 
     vocab_size = 2
     specials = ("<mask>",)
 
-    def join(self, ids):
-        return bytes(b"ab"[i] for i in ids)
+    def pieces(self):
+        return [b"a", b"b"]
 
 
 def test_special_tokens_and_those_in_front_of_a_text_have_names():

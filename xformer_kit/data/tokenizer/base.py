@@ -10,7 +10,7 @@ encoded to one, and they have no bytes.
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 from xformer_kit.data import cache
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.encoding import Encoding
-from xformer_kit.registry import Registry
+from xformer_kit.registry import Registry, config_error
 
 Ids = int | Iterable[int]  # one id, or a sequence of them: a list, an array, a tensor
 TOKENIZERS = Registry("tokenizer")
@@ -35,6 +35,10 @@ class Tokenizer:
     vocab_size: int  # number of tokens of text, whose ids are 0 .. vocab_size - 1
     min_vocab_size: int = 0  # smallest vocab_size after a fit
     specials: tuple[str, ...] = ()  # special tokens, whose ids are vocab_size .. size - 1
+    # of a published model: the ids of the objective's special tokens, which are tokens of text
+    published: Mapping[str, int] = {}
+    # of a published model: the ids before and after each text that the model reads
+    around: tuple[list[int], list[int]] | None = None
     # whether tokens of words include the space before them, which decoding omits at the start
     spaced: bool = False
     unknown_id: int | None = None  # the token for unknown text, if there is one
@@ -68,8 +72,22 @@ class Tokenizer:
         return self.vocab_size + len(self.specials)
 
     def special(self, name: str) -> int:
-        """Returns the id of a special token."""
+        """Returns the id of a special token. Raises ConfigError if a published model has none."""
+        if name in self.published:
+            return self.published[name]
+        if name not in self.specials:
+            raise config_error(
+                "tokenizer",
+                f"must have a token in place of {name} of the task, which the files of this"
+                " published model do not name",
+                fix="Train it on your texts first: init_from=DIRECTORY.",
+            )
         return self.vocab_size + self.specials.index(name)
+
+    def special_name(self, i: int) -> str | None:
+        """Returns the name of a special token; None for a token of text."""
+        names = {self.special(name): name for name in (*self.specials, *self.published)}
+        return names.get(i)
 
     @property
     def dtype(self) -> np.dtype:

@@ -15,8 +15,8 @@ FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 def write_tokenizer(
     folder: Path, tokenizer: LibraryTokenizer, keys: Mapping[str, Any], two_stacks: bool
 ) -> dict[str, Any]:
-    """Writes tokenizer.json and tokenizer_config.json. Returns the keys of generation_config.json
-    about the special tokens, if the task has those of an answer.
+    """Writes tokenizer.json and tokenizer_config.json. Returns the ids of the special tokens of an
+    answer for config.json, if the task has them.
 
     keys: config.json. two_stacks: whether the model has a source, whose texts then end with END.
     """
@@ -26,12 +26,12 @@ def write_tokenizer(
     if (longest := keys.get("max_position_embeddings")) is not None:
         settings["model_max_length"] = longest
     library, names = _with_specials(tokenizer)
-    generation: dict[str, Any] = {}
+    ids: dict[str, Any] = {}
     if START in tokenizer.specials:
-        end = tokenizer.special(END)
-        generation = {"eos_token_id": end, "pad_token_id": end}
+        start = tokenizer.special(START)
+        ids = {"bos_token_id": start, "eos_token_id": tokenizer.special(END)}
         if two_stacks:
-            generation["decoder_start_token_id"] = tokenizer.special(START)
+            ids["decoder_start_token_id"] = start
     if END in names:
         end_name = names[END]
         settings |= {"eos_token": end_name, "pad_token": end_name}
@@ -40,7 +40,7 @@ def write_tokenizer(
             library.post_processor = processors.TemplateProcessing(f"$A {end_name}", None, ends)
     cache.write(folder / FILE, library.to_str(pretty=True) + "\n")
     cache.write(folder / SETTINGS, json.dumps(settings, indent=2) + "\n")
-    return generation
+    return ids
 
 
 def _with_specials(tokenizer: LibraryTokenizer) -> tuple[Any, dict[str, str]]:

@@ -252,7 +252,8 @@ class LibraryTokenizer(Tokenizer):
 
     def __reduce__(self) -> Any:
         """Pickles the library's tokenizer as text, for another process."""
-        return _unpickle, (type(self), self.library.to_str(), self.specials)
+        special = {name: getattr(self, name) for name in ("specials", "published", "around")}
+        return _unpickle, (type(self), self.library.to_str(), special)
 
     def save(self, path: Path) -> None:
         cache.write(path, self.library.to_str(pretty=True) + "\n")
@@ -287,11 +288,11 @@ class Run(NamedTuple):
 
 
 def _unpickle(
-    component: type[LibraryTokenizer], text: str, specials: tuple[str, ...]
+    component: type[LibraryTokenizer], text: str, special: Mapping[str, Any]
 ) -> LibraryTokenizer:
     """Returns the tokenizer from what `__reduce__` pickled."""
     tokenizer = component.read(text, Path())
-    tokenizer.specials = specials
+    vars(tokenizer).update(special)
     return tokenizer
 
 
