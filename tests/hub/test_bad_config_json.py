@@ -4,26 +4,14 @@ import itertools
 
 import pytest
 
-from tests.hub.old_files import OLD_FILES, SIZES
-from xformer_kit.hub.family import IGNORED, model_types, of_type
+from tests.hub.old_files import keys_of, small
+from xformer_kit.hub.family import model_types
 from xformer_kit.hub.identify import identify
 from xformer_kit.pretrained import composition_of
 from xformer_kit.registry import ConfigError
 
 WRONG = (5, -3, 0, 2.5, "x", [1], ["x"], [None], {"a": 1}, {"full_attention": 2}, True, None)
 TYPE = "must have a type and a range that the model's class in transformers accepts"
-
-
-def keys_of(model_type: str) -> set[str]:
-    return {key for entry in of_type(model_type).keys for key in entry.keys}
-
-
-def small(model_type: str, **changes) -> dict:
-    """A small config.json of a family, of the keys that it reads."""
-    old = next((keys for name, keys in OLD_FILES.items() if name.split()[0] == model_type), {})
-    known = keys_of(model_type) | IGNORED
-    keys = {key: value for key, value in {**SIZES, **old}.items() if key in known}
-    return {**keys, "model_type": model_type, **changes}
 
 
 def other_errors(read, model_type: str, keys) -> dict:
