@@ -17,6 +17,7 @@ from xformer_kit.config.options.settings import SETTINGS
 from xformer_kit.config.saved.run_directories import CONFIG as RUN_CONFIG
 from xformer_kit.data import cache
 from xformer_kit.data.tokenizer import Pretrained
+from xformer_kit.files.saved_files import read_object
 from xformer_kit.hub.download import published_directory
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.files import CONFIG
@@ -150,6 +151,9 @@ def write_run(source: Path, run: Path) -> Composition:
     if composition.source_vocab_size not in (None, composition.vocab_size):
         rule = "has two vocabularies, and the files of a run one tokenizer for each"
         raise config_error(source, rule, fix="Load it in Python: load_published(folder).")
+    for name in KEPT:
+        if Path(name).suffix == ".json" and (source / name).is_file():
+            read_object(source / name, {}, fix="Bring the whole file.")
     (run / "checkpoints").mkdir(parents=True, exist_ok=True)
     if tokenizer is not None:
         tokenizer.save(run / TOKENIZER)

@@ -46,6 +46,17 @@ SENTENCES = [
     ("qwen3", {"num_hidden_layers": "x"}, f"num_hidden_layers: {TYPE}; got 'x'."),
     ("qwen3_moe", {"mlp_only_layers": "x"}, f"mlp_only_layers: {TYPE}; got 'x'."),
     ("t5", {"feed_forward_proj": 3}, f"feed_forward_proj: {TYPE}; got 3."),
+    ("qwen3", {"tie_word_embeddings": "yes"}, "tie_word_embeddings: must be true or false; got "),
+    (
+        "qwen3",
+        {"layer_types": ["full_attention"] * 2},
+        "layer_types: must have one item for each of the 8 layers; got 2 items.",
+    ),
+    (
+        "qwen3",
+        {"rope_parameters": {"rope_type": "llama3", "factor": 8.0}},
+        "rope_parameters.low_freq_factor: is needed with rope_type=llama3.",
+    ),
 ]
 
 

@@ -211,6 +211,10 @@ FAULTS = {
         lambda f: (f / "tokenizer.json").rename(f / "tokenizer.model"),
         "has its tokenizer in tokenizer.model, of SentencePiece, and no tokenizer.json.",
     ),
+    "generation": (
+        lambda f: (f / "generation_config.json").write_text("{"),
+        "generation_config.json: cannot be read as JSON: ",
+    ),
     "json": (
         lambda f: (f / "config.json").write_text("{"),
         "config.json: cannot be read as JSON: ",
