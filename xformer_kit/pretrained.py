@@ -21,12 +21,11 @@ from xformer_kit.files.saved_files import read_object
 from xformer_kit.hub.download import published_directory
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.files import CONFIG
-from xformer_kit.hub.identify import Identified, identify, preset_words
+from xformer_kit.hub.identify import identify, preset_words, whole_patterns
 from xformer_kit.hub.keys import Choice, Key
 from xformer_kit.hub.load import load_model
 from xformer_kit.hub.transfer import config_of
 from xformer_kit.model.model import Model
-from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.text.command_lines import override_text
 from xformer_kit.text.user_path import user_path
@@ -58,37 +57,14 @@ def composition_of(config_json: dict[str, Any], more: Iterable[str] = ()) -> Com
         config = compose([*words, *more], data=False)
     except ConfigError as error:
         # a small model need not have layers of all kinds
-        whole = found._replace(overrides=found.overrides | _whole_patterns(found))
+        preset = compose([f"preset={family.preset}"], data=False)["model"]
+        whole = found._replace(overrides=found.overrides | whole_patterns(found, preset))
         words = [*preset_words(whole, SEQ_LEN), f"model.vocab_size={vocab_size}"]
         try:
             config = compose([*words, *more], data=False)
         except ConfigError:
             raise _with_keys(error, family) from None
     return Composition(family, words, config, vocab_size, source_size)
-
-
-def _whole_patterns(found: Identified) -> dict[str, Any]:
-    """Returns the pattern of each stack with the kinds of layers that it lacks after its last
-    layer: options of a pattern that is cut need not be used.
-    """
-    preset = compose([f"preset={found.family.preset}"], data=False)["model"]
-    overrides, patterns = found.overrides, dict[str, Any]()
-    for name in (name for name in STACKS if name in preset):
-        of_preset = preset[name] or {}
-        first, pattern, variants = (
-            overrides.get(f"model.{name}.{key}", of_preset.get(key)) or []
-            for key in ("first", "pattern", "variants")
-        )
-        layers = overrides.get(f"model.{name}.layers", overrides.get("model.layers"))
-        if not isinstance(layers, int) or layers < 1:
-            continue
-        own = (path.split(".") for path in overrides)
-        kinds = {path[3] for path in own if path[:3] == ["model", name, "variants"] and path[3:]}
-        order = (first + (pattern or ["base"]) * layers)[:layers]
-        if lacking := {"base", *kinds, *variants} - {*order}:
-            patterns[f"model.{name}.first"] = None
-            patterns[f"model.{name}.pattern"] = [*order, *sorted(lacking)]
-    return patterns
 
 
 def _with_keys(error: ConfigError, family: Family) -> ConfigError:

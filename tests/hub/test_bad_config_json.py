@@ -50,7 +50,7 @@ SENTENCES = [
     (
         "qwen3",
         {"layer_types": ["full_attention"] * 2},
-        "layer_types: must have one item for each of the 8 layers; got 2 items.",
+        "layer_types: must have one item for each of the 8 layers; got 2.",
     ),
     (
         "qwen3",

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from xformer_kit.hub.family import IGNORED, Family, family_of
 from xformer_kit.hub.keys import Entry
+from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError, Fault, format_value
 from xformer_kit.text.command_lines import override_text
 
@@ -63,6 +64,30 @@ def preset_words(found: Identified, seq_len: int) -> list[str]:
     return [f"preset={found.family.preset}", *words, *shorter]
 
 
+def whole_patterns(found: Identified, preset: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the pattern of each stack with the kinds of layers that it lacks after its last
+    layer: options of a pattern that is cut need not be used. preset: the model of the family's
+    preset.
+    """
+    overrides, patterns = found.overrides, dict[str, Any]()
+    for name in (name for name in STACKS if name in preset):
+        of_preset = preset[name] or {}
+        first, pattern, variants = (
+            overrides.get(f"model.{name}.{key}", of_preset.get(key)) or []
+            for key in ("first", "pattern", "variants")
+        )
+        layers = overrides.get(f"model.{name}.layers", overrides.get("model.layers"))
+        if not isinstance(layers, int) or layers < 1:
+            continue
+        own = (path.split(".") for path in overrides)
+        kinds = {path[3] for path in own if path[:3] == ["model", name, "variants"] and path[3:]}
+        order = (first + (pattern or ["base"]) * layers)[:layers]
+        if lacking := {"base", *kinds, *variants} - {*order}:
+            patterns[f"model.{name}.first"] = None
+            patterns[f"model.{name}.pattern"] = [*order, *sorted(lacking)]
+    return patterns
+
+
 def _unknown(family: Family, config: Mapping[str, Any]) -> Iterator[Fault]:
     """Yields the fault of each key that the family's table does not have."""
     known = IGNORED.union(*(entry.keys for entry in family.keys))
@@ -106,4 +131,4 @@ def _lengths(family: Family, config: Mapping[str, Any], layers: Any) -> Iterator
         items = config.get(key)
         if key in known and items and isinstance(layers, int) and len(items) != layers:
             rule = f"must have one item for each of the {layers} layers"
-            yield Fault(key, rule, f"{len(items)} items", "Bring the file as it was published.")
+            yield Fault(key, rule, f"{len(items)}", "Bring the file as it was published.")
