@@ -18,10 +18,11 @@ from xformer_kit.config.saved.run_directories import CONFIG as RUN_CONFIG
 from xformer_kit.data import cache
 from xformer_kit.data.tokenizer import Pretrained
 from xformer_kit.data.tokenizer.published_ids import keep_special_ids
+from xformer_kit.files.saved_files import read_object
 from xformer_kit.hub.download import published_directory
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.files import CONFIG
-from xformer_kit.hub.identify import identify, preset_words
+from xformer_kit.hub.identify import identify, preset_words, whole_patterns
 from xformer_kit.hub.keys import Choice, Key
 from xformer_kit.hub.load import load_model
 from xformer_kit.hub.transfer import config_of
@@ -58,22 +59,29 @@ def composition_of(config_json: dict[str, Any], more: Iterable[str] = ()) -> Com
     """
     found = identify(config_json)
     family, _, vocab_size, source_size = found
-    words = preset_words(found, SEQ_LEN)
-    words.append(f"model.vocab_size={vocab_size}")
+    words = [*preset_words(found, SEQ_LEN), f"model.vocab_size={vocab_size}"]
     try:
         config = compose([*words, *more], data=False)
     except ConfigError as error:
-        keys = {
-            entry.ours: entry.theirs for entry in family.keys if isinstance(entry, Key | Choice)
-        }
-        named = (
-            replace(fault, path=f"{keys[fault.path]} ({fault.path})")
-            if fault.path in keys
-            else fault
-            for fault in error.faults
-        )
-        raise ConfigError(fault.under(CONFIG) for fault in named) from None
+        # a small model need not have layers of all kinds
+        preset = compose([f"preset={family.preset}"], data=False)["model"]
+        whole = found._replace(overrides=found.overrides | whole_patterns(found, preset))
+        words = [*preset_words(whole, SEQ_LEN), f"model.vocab_size={vocab_size}"]
+        try:
+            config = compose([*words, *more], data=False)
+        except ConfigError:
+            raise _with_keys(error, family) from None
     return Composition(family, words, config, vocab_size, source_size)
+
+
+def _with_keys(error: ConfigError, family: Family) -> ConfigError:
+    """Returns the error of a composition with the keys of config.json in its paths."""
+    keys = {entry.ours: entry.theirs for entry in family.keys if isinstance(entry, Key | Choice)}
+    named = (
+        replace(fault, path=f"{keys[fault.path]} ({fault.path})") if fault.path in keys else fault
+        for fault in error.faults
+    )
+    return ConfigError(fault.under(CONFIG) for fault in named)
 
 
 def load_published(folder: str | Path) -> Model:
@@ -127,6 +135,9 @@ def write_run(source: Path, run: Path) -> Composition:
     if composition.source_vocab_size not in (None, composition.vocab_size):
         rule = "has two vocabularies, and the files of a run one tokenizer for each"
         raise config_error(source, rule, fix="Load it in Python: load_published(folder).")
+    for name in KEPT:
+        if Path(name).suffix == ".json" and (source / name).is_file():
+            read_object(source / name, {}, fix="Bring the whole file.")
     (run / "checkpoints").mkdir(parents=True, exist_ok=True)
     if tokenizer is not None:
         tokenizer.save(run / TOKENIZER)

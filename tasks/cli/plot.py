@@ -113,8 +113,14 @@ def _length(args: Any, config: Config) -> int:
 
 
 def _default_directory(run_dir: Path | None) -> Path:
-    """Returns the directory of a picture without --save."""
-    return Path() if run_dir is None else run_dir / "pictures"
+    """Returns the directory of a picture without --save: that of the run, or the current one for
+    overrides, and for a published model, whose run is in the user's cache.
+    """
+    from xformer_kit.checkpoint import PUBLISHED
+
+    if run_dir is None or (run_dir / "checkpoints" / PUBLISHED).is_file():
+        return Path()
+    return run_dir / "pictures"
 
 
 def _draw_mask(args: Any) -> tuple[Any, Path]:
@@ -162,7 +168,7 @@ def _draw_attention(args: Any) -> tuple[Any, Path]:
     layers = layers and [int(word) if word.isdigit() else word for word in layers]
     heads = heads and list(map(int, heads))
     weights = attention_weights(run, args.text or "", args.target, layers, heads)
-    return attention_picture(run, weights, heads=heads), run.path / "pictures"
+    return attention_picture(run, weights, heads=heads), _default_directory(run.path)
 
 
 def _draw_curves(args: Any) -> tuple[Any, Path]:

@@ -17,7 +17,7 @@ from xformer_kit.config import config_hash, read_config
 from xformer_kit.config.faults.data_faults import form_of
 from xformer_kit.config.line.to_overrides import to_same_architecture
 from xformer_kit.config.saved.init_from_source import source_of
-from xformer_kit.data.tokenizer import load_tokenizer
+from xformer_kit.data.tokenizer import TOKENIZERS, load_tokenizer
 from xformer_kit.data.tokenizer.published_ids import FILE as SPECIAL_IDS
 from xformer_kit.files.saved_files import read_object
 from xformer_kit.init_source import digest, read_source, source_shapes, weights_of
@@ -25,7 +25,7 @@ from xformer_kit.model.build import build_model
 from xformer_kit.model.lora import ADAPTERS, adapter_paths
 from xformer_kit.model.transfer import PATH, Transfer, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
-from xformer_kit.pretrained import KEPT, copy_kept
+from xformer_kit.pretrained import KEPT, TOKENIZER, copy_kept
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 from xformer_kit.tensors import canonical, parameter_table, training_buffers
 from xformer_kit.text.command_lines import value
@@ -72,7 +72,7 @@ def check_shapes(config: Config) -> None:
     as that is known before the data are read: with any vocabulary.
     """
     run, weights = source_shapes(config)
-    size = config["model"].get("vocab_size") or load_tokenizer(run / "tokenizer.json").size
+    size = config["model"].get("vocab_size") or _vocab_size(config, run)
     with torch.device("meta"):
         model = build_model(config, size, None if config["tokenizer"]["shared"] else size)
     rows = {
@@ -84,6 +84,20 @@ def check_shapes(config: Config) -> None:
     faults = plan_transfer(model, weights, rows, allow, _added(model)).faults
     if faults := [fault for fault in faults if fault.path == PATH]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
+
+
+def _vocab_size(config: Config, run: Path) -> int:
+    """Returns the number of tokens of a run. Raises ConfigError for one without a tokenizer, such
+    as an imported model, if that of the config is fitted: its ids would be other tokens.
+    """
+    if (file := run / TOKENIZER).is_file():
+        return load_tokenizer(file).size
+    size = read_config(run)["model"].get("vocab_size")
+    if not size or TOKENIZERS[config["tokenizer"]["name"]].fit_splits:
+        rule = f"has no {TOKENIZER}"
+        fix = "Save the model's tokenizer there, or choose one, such as tokenizer=byte."
+        raise config_error(config["init_from"]["run"], rule, fix=fix)
+    return size
 
 
 def _added(model: Any) -> list[str]:
@@ -119,15 +133,17 @@ def begun_with(config: Config, run_dir: Path) -> str:
 
 def _tokens(run: Path, saved: Config, objective: Any) -> dict[str, tuple[list[Any], list[Any]]]:
     """Returns {"tokenizer" or "source_tokenizer": (own tokens, tokens of the run)}; saved: its
-    config.
+    config. A run without a tokenizer has the own tokens.
     """
     specials = objective_of(saved).specials
     found = {}
     for side in ("tokenizer", "source_tokenizer"):
-        file = run / f"{side}.json"
-        others = load_tokenizer(file if file.is_file() else run / "tokenizer.json")
         own = getattr(objective, side)
-        found[side] = ([*own.pieces(), *own.specials], [*others.pieces(), *specials])
+        tokens = [*own.pieces(), *own.specials]
+        files = (run / f"{side}.json", run / TOKENIZER)
+        file = next(filter(Path.is_file, files), None)
+        others = [*load_tokenizer(file).pieces(), *specials] if file else tokens
+        found[side] = (tokens, others)
     return found
 
 
@@ -188,7 +204,7 @@ def _vocabulary_faults(
             rule = "has tokens of its own, and must begin with those of init_from.run"
             yield Fault("data", rule, config["data"]["name"], fix)
             continue
-        file = value(str(source_of(run)[0] / "tokenizer.json"))
+        file = value(str(source_of(run)[0] / TOKENIZER))
         fix = f"Try tokenizer=pretrained tokenizer.path={file}. {fix}"
         yield Fault("tokenizer", "must begin with the tokens of init_from.run", fix=fix)
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from xformer_kit.hub.family import IGNORED, of_type
+
 SIZES = {
     "vocab_size": 263,
     "hidden_size": 48,
@@ -204,3 +206,16 @@ OLD_FILES: dict[str, dict[str, Any]] = {
     "glm": {"head_dim": 16, "partial_rotary_factor": 0.5, "rope_theta": 1e4},
     "glm4": {"head_dim": 16, "partial_rotary_factor": 0.5, "rope_theta": 1e4},
 }
+
+
+def keys_of(model_type: str) -> set[str]:
+    """The keys that a family reads."""
+    return {key for entry in of_type(model_type).keys for key in entry.keys}
+
+
+def small(model_type: str, **changes) -> dict:
+    """A small config.json of a family, of the keys that it reads."""
+    old = next((keys for name, keys in OLD_FILES.items() if name.split()[0] == model_type), {})
+    known = keys_of(model_type) | IGNORED
+    keys = {key: value for key, value in {**SIZES, **old}.items() if key in known}
+    return {**keys, "model_type": model_type, **changes}

@@ -16,6 +16,7 @@ from xformer_kit.hub.keys import (
 )
 from xformer_kit.hub.layouts import STACKED
 from xformer_kit.hub.weights import Weight, linear
+from xformer_kit.registry import config_error
 
 # Names in transformers -> ours; the first name of ours is written.
 ACTIVATIONS: Mapping[str, str] = MappingProxyType(
@@ -91,6 +92,14 @@ SCALING_KEYS = {
     "truncate": "truncate",
 }
 
+# What the scalings of a class need; the other keys have defaults.
+NEEDED = {
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "longrope": ("short_factor", "long_factor"),
+}
+
 
 def rope_settings(config: Values, theta: float, fraction: float = 1.0) -> dict[str, Any]:
     """Returns the settings of rotary positions of a config.json, {rope_theta,
@@ -118,6 +127,9 @@ def position_options(settings: Values, at: str = "position") -> dict[str, Any]:
     for key in settings:
         if key not in SCALING_KEYS:
             raise refuse(f"rope_parameters.{key}", settings[key], "is not known here")
+    for key in NEEDED.get(name, ()):
+        if settings.get(key) is None:
+            raise config_error(f"rope_parameters.{key}", f"is needed with rope_type={name}")
     scaling = {
         SCALING_KEYS[key]: list(value) if isinstance(value, list) else value
         for key, value in settings.items()

@@ -26,6 +26,9 @@ MAPPED = 2**28
 def read_config_json(folder: Path) -> dict[str, Any]:
     """Returns the content of a model's config.json. Raises ConfigError."""
     path = folder / CONFIG
+    if folder.is_file():
+        rule = f"must be a {CONFIG}, or a directory with one"
+        raise config_error(folder, rule, fix="Name one that save_pretrained wrote.")
     try:
         return read_object(path, {}, fix="Bring the whole file.")
     except FileNotFoundError:

@@ -58,6 +58,8 @@ class Key(Entry):
 
     def read(self, config):
         value = found(config, self.keys, self.default)
+        if isinstance(self.default, bool) and value not in (True, False, None):
+            raise refuse(self.theirs, value, "must be true or false")
         return {self.ours: None if value is None else self.to_ours(value)}
 
     def write(self, values):
@@ -95,7 +97,7 @@ class Choice(Entry):
 
     def read(self, config):
         value = found(config, self.keys, self.default)
-        if value not in self.values:
+        if value not in [*self.values]:  # a list cannot be a key
             raise unsupported(self.theirs, value, self.values)
         return {self.ours: self.values[value]}
 

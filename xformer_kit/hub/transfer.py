@@ -158,7 +158,8 @@ def config_of(folder: Path) -> dict[str, Any]:
     """
     config = read_config_json(folder)
     with suppress(ConfigError):  # of the weights, which are read later, or of the family
-        if _has_own_head(WeightFiles(folder), family_of(config)):
+        is_tied = config.get("tie_word_embeddings", True) in (True, None)
+        if is_tied and _has_own_head(WeightFiles(folder), family_of(config)):
             config["tie_word_embeddings"] = False
     return config
 

@@ -250,6 +250,10 @@ FAULTS = {
         lambda f: (f / "tokenizer.json").rename(f / "tokenizer.model"),
         "has its tokenizer in tokenizer.model, of SentencePiece, and no tokenizer.json.",
     ),
+    "generation": (
+        lambda f: (f / "generation_config.json").write_text("{"),
+        "generation_config.json: cannot be read as JSON: ",
+    ),
     "json": (
         lambda f: (f / "config.json").write_text("{"),
         "config.json: cannot be read as JSON: ",
@@ -268,6 +272,21 @@ def test_a_faulty_directory_is_answered_in_a_sentence_and_nothing_is_written(
     answer = capsys.readouterr().err
     assert all(part in answer for part in parts), answer
     assert len(answer.splitlines()) == 1 and not output.exists()
+
+
+def test_a_file_that_is_no_config_json_is_refused(published, tmp_path, capsys):
+    for command in (["identify"], ["import", "--output", str(tmp_path / "run")]):
+        assert main([command[0], str(published / "tokenizer.json"), *command[1:]]) == 2
+        rule = "tokenizer.json: must be a config.json, or a directory with one."
+        assert rule in capsys.readouterr().err
+
+
+def test_a_picture_of_a_published_model_is_saved_here(published, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for words in (["attention", str(published), "--text", "the fox"], ["mask", str(published)]):
+        assert main(["plot", *words]) == 0
+        assert capsys.readouterr().out == f"{words[0]}.png\n"
+        assert (tmp_path / f"{words[0]}.png").is_file()
 
 
 def test_a_tokenizer_of_another_size_is_refused(folder, tmp_path, capsys):

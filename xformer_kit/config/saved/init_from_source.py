@@ -41,7 +41,7 @@ def source_faults(config: Node) -> Faults:
         yield Fault("init_from.run", error.faults[0].rule, path, error.faults[0].fix)
         return
     run, checkpoint = source_of(path)
-    if not all((run / name).is_file() for name in ("config.yaml", "tokenizer.json")):
+    if not (run / "config.yaml").is_file():
         yield Fault("init_from.run", RULE, path, example_of_run(path, "Try {}.", value))
     elif checkpoint is None:
         yield Fault("init_from.run", "has no checkpoint", path, "Train it first.")
