@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tasks.modules.evaluation import EvaluatedTask
-from tasks.run import training_process
+from tasks.run import trainer
 from xformer_kit.data.batch import num_rows
 from xformer_kit.model.compiling import compile_blocks
 
@@ -19,7 +19,7 @@ def graphs(monkeypatch):
         return graph.forward
 
     monkeypatch.setattr(
-        training_process, "compile_blocks", lambda model: compile_blocks(model, backend=backend)
+        trainer, "compile_blocks", lambda model: compile_blocks(model, backend=backend)
     )
     torch._dynamo.reset()
     return found
