@@ -33,7 +33,7 @@ def test_a_sample_is_not_compiled(begin, graphs):
     words = ("trainer.compile=true", "trainer.max_steps=2", "trainer.limit_val_batches=1")
     code, folder = begin("run", *words, "trainer.val_every=1")
     assert code == 0 and (folder / "samples.csv").read_text().count("\n") >= 2
-    assert len(graphs) == 2  # training and validation
+    assert len(graphs) == 4  # blocks and the loss, in training and in validation
 
 
 @pytest.mark.extended
@@ -48,4 +48,4 @@ def test_the_shorter_batch_at_the_end_of_validation_is_not_compiled(begin, graph
     monkeypatch.setattr(EvaluatedTask, "validation_step", recorded)
     code, _ = begin("run", "trainer.compile=true", "trainer.max_steps=2", "data.batch_size=3")
     assert code == 0 and {*rows[:-1]} == {3} and rows[-1] < 3
-    assert len(graphs) == 2  # training and validation
+    assert len(graphs) == 4  # blocks and the loss, in training and in validation
