@@ -21,10 +21,10 @@ class SharedCores:
 
     By default they spin for some milliseconds, which is fastest while each has a core. Next to one
     busy process on two cores a thread often waits for one that does not run, and its spinning takes
-    the core from that thread: a step of the default run took 3.5 times as long as alone, and 2.0
-    times with sleep. Alone, a step with sleep took 1.2 to 1.5 times as long as with spinning. So
-    threads sleep only if they do not get BUSY of their time, and spin again in one window after
-    PERIOD windows; if a step takes longer with sleep, they spin for PERIOD windows.
+    the core from that thread: a step of the default run took 3.5 times as long as on idle cores,
+    and 2.0 times with sleep. On idle cores a step with sleep took 1.2 to 1.5 times as long as with
+    spinning. So threads sleep only if they do not get BUSY of their time, and spin again in one
+    window after PERIOD windows; if a step takes longer with sleep, they spin for PERIOD windows.
 
     libgomp, the OpenMP of torch on Linux, spins only briefly once it has more threads than there
     are cores. So helper threads, each with a team of its own that waits, make the other threads

@@ -36,7 +36,7 @@ LARGEST, STEPS = 512, 5
 WARM_UP = 2  # optimizer steps before those that are timed
 NEAR = 0.95  # fraction of the highest speed that counts as equal to it
 CPU_SHARE = 0.75  # of the memory of the machine
-# Linux: the peak memory of the process begins anew when "5" is written to the file (man 5 proc).
+# Linux: writing "5" to the file resets the peak memory of the process (man 5 proc).
 CLEAR_PEAK = Path("/proc/self/clear_refs")
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # bytes, or "max"; Linux, cgroup v2
 OPTIONS = {

@@ -50,12 +50,12 @@ def token_names(tokens: Tokens, tokenizer: Any, length: int | None = None) -> li
     """Returns the text of each token of the first row; the name of a special token; "front" for
     those that an extra puts in front of the text.
     """
+    names: dict[int, str] = tokenizer.special_names()
 
     def name(i: int) -> str:
         if i < 0:
             return "front"
-        text: str = tokenizer.join([i]).decode("utf-8", "replace")
-        return tokenizer.special_name(i) or text
+        return names[i] if i in names else tokenizer.join([i]).decode("utf-8", "replace")
 
     return [name(i) for i in tokens.ids[0, :length].tolist()]  # type: ignore[index]
 

@@ -29,12 +29,13 @@ def text_with_holes(objective: Any, ids: np.ndarray) -> str:
     tokenizer, text = objective.tokenizer, ""
     holes = {*getattr(objective, "holes", ()), MASK}
     adds_space = _words_include_space(tokenizer)
-    is_special = np.array([tokenizer.special_name(i) is not None for i in ids.tolist()], dtype=bool)
+    names = tokenizer.special_names()
+    is_special = np.isin(ids, list(names))
     # Each special token is a piece; so are the tokens between two of them.
     for piece in np.split(ids, np.flatnonzero(is_special[1:] | is_special[:-1]) + 1):
         if not len(piece):
             continue
-        if (name := tokenizer.special_name(int(piece[0]))) is None:
+        if (name := names.get(int(piece[0]))) is None:
             text += tokenizer.to_bytes(piece, continuation=bool(text)).decode("utf-8", "replace")
         else:
             if adds_space and text and not text[-1].isspace():

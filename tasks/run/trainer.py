@@ -104,7 +104,7 @@ def make_trainer(
 
 def convert(model: nn.Module, options: Config) -> None:
     """Replaces linear maps by those of trainer.precision=fp8-mixed, and compiles the blocks, if the
-    config says so. Called when all modules, such as adapters, are in place.
+    config has them. Called after all modules, such as adapters, have been added.
     """
     if options.get("precision") == FLOAT8:
         use_float8(model)

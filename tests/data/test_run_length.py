@@ -75,6 +75,10 @@ def test_a_length_on_the_line_replaces_the_default_of_another(words, lengths):
                 " reaches optim.lr; got 3 and 3. Try schedule.warmup=0."
             ),
         ),
+        (
+            ["schedule=cosine", "schedule.restarts=4", "trainer.max_steps=9"],
+            "schedule.restarts: must leave two steps for each cycle of the run; got 4 and 9. Try 3",
+        ),
         (["trainer.max_tokens=1.5"], "trainer.max_tokens: must be a whole number or null; got 1.5"),
         (["trainer.max_tokens=1e16"], "trainer.max_tokens: must be at most 1,000,000,000,000,000;"),
     ],

@@ -143,8 +143,8 @@ def test_a_bias_of_logits_changes_them_by_as_much_at_every_width():
         ),
         (
             ["optim=sgd"],
-            "optim: has no rule for the rates of model.parametrization=mup; got sgd. Choose adamw,"
-            " adam, lion or muon.",
+            "optim: has no rule for the rates of model.parametrization=mup; got sgd. Choose one"
+            " of adamw, adam, muon, adamw_8bit, lion, schedule_free.",
         ),
         (
             ["optim=muon", "optim.per_head=true", "attn.head_dim=16"],

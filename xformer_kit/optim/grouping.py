@@ -56,9 +56,7 @@ class OptimizerArguments:
 
 
 class OptimizerAttributes(Protocol):
-    """What a run reads from an optimizer that has it, beside the attributes of
-    torch.optim.Optimizer.
-    """
+    """Optional methods of an optimizer, in addition to those of torch.optim.Optimizer."""
 
     @staticmethod
     def width_divisor(options: Node, shape: Sequence[int], growth: Growth) -> float:

@@ -46,8 +46,8 @@ def test_the_exit_code_says_whether_changes_depend_on_the_width(
         (["--steps", "0"], "--steps: must be at least 1; got 0."),
         (
             ["optim=sgd", "model.parametrization=mup", "model.base_dim=64"],
-            "optim: has no rule for the rates of model.parametrization=mup; got sgd. Choose adamw,"
-            " adam, lion or muon.",
+            "optim: has no rule for the rates of model.parametrization=mup; got sgd. Choose one"
+            " of adamw, adam, muon, adamw_8bit, lion, schedule_free.",
         ),
     ],
 )

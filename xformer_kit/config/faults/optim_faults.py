@@ -37,6 +37,7 @@ def width_faults(config: Node, task: bool) -> Faults:
     """Yields the faults of model.parametrization=mup in a config whose model is valid: what has no
     rule. The model is built without values. task: whether the optimizer is checked.
     """
+    from xformer_kit.optim import OPTIMIZERS
     from xformer_kit.optim.create import has_width_rule
     from xformer_kit.plan.parametrization import has_plain_scale
     from xformer_kit.tensors.parametrization import unstated
@@ -59,7 +60,7 @@ def width_faults(config: Node, task: bool) -> Faults:
     for path, node in nodes.items():
         name = node if isinstance(node, str) else node["name"]
         if not has_width_rule(name):
-            fix = "Choose adamw, adam, lion or muon."
+            fix = f"Choose one of {', '.join(filter(has_width_rule, OPTIMIZERS))}."
             yield Fault(path, f"has no rule for the rates of model.{rule}", name, fix)
         if not isinstance(node, str) and node.get("per_head") and config["attn"].get("head_dim"):
             broken = f"has matrices that do not grow with the width, with attn.head_dim, and {rule}"

@@ -116,6 +116,8 @@ def unused_overrides(config: Node, keys: Iterable[str]) -> Faults:
         yield from (replace(fault, path=key) for fault in (*inside[:1], *chosen))
         if key == "schedule.warmup":
             yield from _warmup_faults(config, known_steps(config))
+        if key == "schedule.restarts":
+            yield from _restart_faults(config, known_steps(config))
         if key == "trainer.checkpoint_every":
             yield from _checkpoint_faults(key, config["trainer"])
 
@@ -140,6 +142,14 @@ def _warmup_faults(config: Node, steps: int | None) -> Faults:
             got=f"{warmup:,} and {steps:,}",
             fix=f"Try schedule.warmup={shortened(warmup, steps)}.",
         )
+
+
+def _restart_faults(config: Node, steps: int | None) -> Faults:
+    """Yields the fault of cycles of less than two steps, the first at the peak; steps: as above."""
+    restarts = as_node(config["schedule"]).get("restarts", 0)
+    if steps is not None and (most := max(0, steps // 2 - 1)) < restarts:
+        rule = "must leave two steps for each cycle of the run"
+        yield Fault("schedule.restarts", rule, f"{restarts:,} and {steps:,}", f"Try {most}.")
 
 
 def unused_components(places: Iterable[Place]) -> Faults:

@@ -84,10 +84,9 @@ class Tokenizer:
             )
         return self.vocab_size + self.specials.index(name)
 
-    def special_name(self, i: int) -> str | None:
-        """Returns the name of a special token; None for a token of text."""
-        names = {self.special(name): name for name in (*self.specials, *self.published)}
-        return names.get(i)
+    def special_names(self) -> dict[int, str]:
+        """Returns the names of the special tokens by their ids."""
+        return {self.special(name): name for name in (*self.specials, *self.published)}
 
     @property
     def dtype(self) -> np.dtype:

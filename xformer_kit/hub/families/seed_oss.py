@@ -21,7 +21,9 @@ def read_biases(config: Values) -> dict:
 
 
 def write_biases(values: Values) -> dict:
-    """Both keys; those of the default for what no pair says, so that the file differs."""
+    """Both keys; the defaults of both if no pair has these biases. The file then differs from the
+    composition, which is refused.
+    """
     found = (pair for pair, own in BIASES.items() if own == values["attn.bias"])
     pair = next(found, (True, False))
     return dict(zip(BIAS_KEYS, pair, strict=True))
