@@ -95,7 +95,7 @@ def run(steps: int, logger: str = "wandb", live: bool = True) -> float:
     training_process.trainers.make_trainer = lambda config, callbacks, *rest: make(
         config, [*callbacks, watch], *rest
     )
-    training_process.Bar = lambda total, done, _live: Bar(total, done, live)
+    training_process.Bar = lambda total, done, _live, *rest: Bar(total, done, live, *rest)
     try:
         with tempfile.TemporaryDirectory() as folder:
             assert start_run(tiny_config(steps, logger), Path(folder) / "run") == 0

@@ -4,8 +4,6 @@ from typing import Any
 
 from torch import nn
 
-from xformer_kit.tensors.parameters import parameter_table
-
 MULTIPLE = 16  # of both sizes of a matrix, which 8-bit products need
 
 
@@ -14,20 +12,17 @@ def use_float8(model: nn.Module, **options: Any) -> list[str]:
     those of gradients in E5M2, each tensor with one factor of its own, which is found in each step
     (Micikevicius et al., 2022, arXiv:2209.05433, sections 3 and 4).
 
-    Weights, their names and the optimizer's state stay in fp32; embeddings, the head, routers, maps
-    with an adapter and maps whose sizes are no multiples of MULTIPLE are computed in bf16. The
-    maps are replaced in place by torchao's. Returns their names. options: of torchao's
-    Float8LinearConfig.
+    Weights, their names and the optimizer's state stay in fp32. What is no torch.nn.Linear
+    (embeddings, the head, routers, maps with an adapter), and maps whose sizes are no multiples of
+    MULTIPLE, are computed in bf16. The modules are replaced by those of torchao. Returns their
+    names. options: of torchao's Float8LinearConfig.
     """
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
-    table = parameter_table(model)
     chosen = [
         name
         for name, module in model.named_modules()
-        if type(module) is nn.Linear
-        and table[f"{name}.weight"].role == "hidden"
-        and not any(size % MULTIPLE for size in module.weight.shape)
+        if type(module) is nn.Linear and not any(size % MULTIPLE for size in module.weight.shape)
     ]
     convert_to_float8_training(
         model,
