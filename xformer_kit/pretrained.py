@@ -22,7 +22,7 @@ from xformer_kit.files.saved_files import read_object
 from xformer_kit.hub.download import published_directory
 from xformer_kit.hub.family import Family
 from xformer_kit.hub.files import CONFIG
-from xformer_kit.hub.identify import identify, preset_words, whole_patterns
+from xformer_kit.hub.identify import identify, preset_words
 from xformer_kit.hub.keys import Choice, Key
 from xformer_kit.hub.load import load_model
 from xformer_kit.hub.transfer import config_of
@@ -59,18 +59,12 @@ def composition_of(config_json: dict[str, Any], more: Iterable[str] = ()) -> Com
     """
     found = identify(config_json)
     family, _, vocab_size, source_size = found
-    words = [*preset_words(found, SEQ_LEN), f"model.vocab_size={vocab_size}"]
+    preset = compose([f"preset={family.preset}"], data=False)["model"]
+    words = [*preset_words(found, preset, SEQ_LEN), f"model.vocab_size={vocab_size}"]
     try:
         config = compose([*words, *more], data=False)
     except ConfigError as error:
-        # a small model need not have layers of all kinds
-        preset = compose([f"preset={family.preset}"], data=False)["model"]
-        whole = found._replace(overrides=found.overrides | whole_patterns(found, preset))
-        words = [*preset_words(whole, SEQ_LEN), f"model.vocab_size={vocab_size}"]
-        try:
-            config = compose([*words, *more], data=False)
-        except ConfigError:
-            raise _with_keys(error, family) from None
+        raise _with_keys(error, family) from None
     return Composition(family, words, config, vocab_size, source_size)
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.hub.old_files import small
 from xformer_kit import compose
 from xformer_kit.config.line.source_model import OF_RUN
 from xformer_kit.parity.cases import CASES
@@ -32,3 +33,11 @@ def test_the_architecture_is_that_of_the_files(name, tmp_path):
         assert found.get(kind) == expected.get(kind), kind
     for key in expected["model"].keys() - OF_RUN:
         assert found["model"][key] == expected["model"][key], key
+
+
+def test_files_with_fewer_layers_than_a_pattern_compose(tmp_path):
+    """No layer of two has full attention, whose rotary base Gemma 3 states."""
+    (tmp_path / "config.json").write_text(json.dumps(small("gemma3_text", num_hidden_layers=2)))
+    config = compose([f"init_from={tmp_path}", "task=language_modeling"], data=False)
+    assert config["model"]["decoder"]["pattern"] == ["local", "local", "base"]
+    assert config["model"]["layers"] == 2

@@ -50,11 +50,11 @@ def identify(config: Mapping[str, Any]) -> Identified:
     return Identified(family, overrides, vocab_size, source_vocab_size)
 
 
-def preset_words(found: Identified, seq_len: int) -> list[str]:
+def preset_words(found: Identified, preset: Mapping[str, Any], seq_len: int) -> list[str]:
     """Returns the overrides of a line that compose it, choices of components first, with texts of
-    `seq_len` tokens, or as long as its positions.
+    `seq_len` tokens, or as long as its positions. preset: the model of the family's preset.
     """
-    overrides = found.overrides
+    overrides = found.overrides | _whole_patterns(found, preset)
     choices = [path for path in overrides if "." not in path]
     paths = [*choices, *(path for path in overrides if "." in path)]
     words = (f"{path}={override_text(overrides[path])}" for path in paths)
@@ -64,10 +64,9 @@ def preset_words(found: Identified, seq_len: int) -> list[str]:
     return [f"preset={found.family.preset}", *words, *shorter]
 
 
-def whole_patterns(found: Identified, preset: Mapping[str, Any]) -> dict[str, Any]:
+def _whole_patterns(found: Identified, preset: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the pattern of each stack with the kinds of layers that it lacks after its last
-    layer: options of a pattern that is cut need not be used. preset: the model of the family's
-    preset.
+    layer: a small model need not have layers of all kinds that have options.
     """
     overrides, patterns = found.overrides, dict[str, Any]()
     for name in (name for name in STACKS if name in preset):

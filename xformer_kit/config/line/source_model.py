@@ -95,7 +95,8 @@ def _node(
 
     if (place := published_directory(path)) is not None:
         found = identify(config_of(place))
-        words = preset_words(found, SEQ_LEN)
+        of_family = compose(parse_word(f"preset={found.family.preset}"))["model"]
+        words = preset_words(found, of_family, SEQ_LEN)
         if preset is not None and preset.startswith(found.family.preset):
             words.append(f"preset={preset}")
         config = compose([o for word in words for o in parse_word(word)])
