@@ -13,7 +13,7 @@ from xformer_kit.config.options.plain_data import plain
 from xformer_kit.config.saved.config_file import MODEL_NODES, check_unchanged
 from xformer_kit.config.saved.saved_run import read_run
 from xformer_kit.data.tokenizer import load_tokenizer
-from xformer_kit.data.tokenizer.published_ids import set_published_specials
+from xformer_kit.data.tokenizer.published_ids import set_specials
 from xformer_kit.files.user_errors import user_errors
 from xformer_kit.hub.load import empty_model, weights_dtype
 from xformer_kit.model.build import build_model
@@ -113,11 +113,7 @@ def restore_model(
     tokenizer: Any = None
     if not imported or (Path(run) / "tokenizer.json").is_file():
         tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
-        specials = objective_of(config).specials
-        if imported and specials:
-            set_published_specials(tokenizer, Path(run), specials)
-        else:
-            tokenizer.specials = specials
+        set_specials(tokenizer, objective_of(config).specials, Path(run))
     source = _source_tokenizer(Path(run), tokenizer)
     size = config["model"].get("vocab_size") or tokenizer.size
     if fault := next(memory_faults(config, training=False), None):

@@ -1,7 +1,9 @@
-"""The weights that a run starts from, `init_from=RUN`: read from a checkpoint, and their hash."""
+"""What a run starts from, `init_from=RUN`: weights of a checkpoint, their hash, and the special
+tokens of a published model.
+"""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +15,16 @@ from xformer_kit.checkpoint import PUBLISHED, Checkpoint, DamagedError, read
 from xformer_kit.config import read_config
 from xformer_kit.config.saved.init_from_source import source_faults, source_of
 from xformer_kit.config.saved.saved_run import check_saved
+from xformer_kit.data.preparation.training_data import set_tokenizers
+from xformer_kit.data.tokenizer import load_tokenizer
+from xformer_kit.data.tokenizer.library import LibraryTokenizer
+from xformer_kit.data.tokenizer.published_ids import FILE as IDS
+from xformer_kit.data.tokenizer.published_ids import published_specials
 from xformer_kit.files.saved_files import read_object
 from xformer_kit.model.build import build_model
 from xformer_kit.model.lora import adapter_paths, merged_state
-from xformer_kit.pretrained import run_directory
+from xformer_kit.objective import objective_of
+from xformer_kit.pretrained import TOKENIZER, run_directory
 from xformer_kit.registry import ConfigError, Node, config_error
 
 
@@ -66,6 +74,30 @@ def source_shapes(config: Node) -> tuple[Path, dict[str, Tensor]]:
     """Returns (run, tensors on the device meta) of init_from.run. Raises ConfigError."""
     run, file = _files(config)
     return run, dict(_shapes_of(config["init_from"]["run"], _stamp(file)))
+
+
+def objective_for(config: Node, prepared: Any, resumed: Path | None = None) -> Any:
+    """Returns the objective of a config with the tokenizers of its prepared data. A run that starts
+    from a published model has the special tokens of this model. resumed: the run's directory, if
+    it goes on from a checkpoint.
+    """
+    objective = objective_of(config)
+    run = resumed or _published_run(config, prepared, objective.specials)
+    return set_tokenizers(objective, prepared, run)
+
+
+def _published_run(config: Node, prepared: Any, names: Sequence[str]) -> Path | None:
+    """Returns the run of init_from.run if it is that of a published model with the tokenizer of the
+    prepared data, and has a token for each special token of the task; else None.
+    """
+    if not (config.get("init_from") or {}).get("run"):
+        return None
+    run, tokenizer = _files(config)[0], prepared.tokenizer
+    if not (run / IDS).is_file() or not isinstance(tokenizer, LibraryTokenizer):
+        return None
+    same = load_tokenizer(run / TOKENIZER).pieces() == tokenizer.pieces()
+    found = published_specials(tokenizer, run, names) if same else {}
+    return run if same and found.keys() >= {*names} else None
 
 
 def _files(config: Node) -> tuple[Path, Path]:

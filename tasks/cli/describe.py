@@ -63,11 +63,14 @@ def model_to_describe(
         provenance = Provenance(config, defaults, overrides, files, source="conf")
         return config, None, provenance, " ".join(arguments)
     from xformer_kit.data.tokenizer import load_tokenizer
+    from xformer_kit.data.tokenizer.published_ids import set_specials
     from xformer_kit.objective import objective_of
 
     vocab_size = config["model"].get("vocab_size")
     if not vocab_size and (run_dir / "tokenizer.json").is_file():
-        vocab_size = load_tokenizer(run_dir).vocab_size + len(objective_of(config).specials)
+        tokenizer = load_tokenizer(run_dir)
+        set_specials(tokenizer, objective_of(config).specials, run_dir)
+        vocab_size = tokenizer.size
     return config, vocab_size, Provenance(config, defaults, source="config.yaml"), arguments[0]
 
 

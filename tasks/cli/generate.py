@@ -291,14 +291,15 @@ def _encode_prompt(run: Any, prompt: str) -> Any:
     from tasks.generation.decoding import device_of
     from tasks.generation.translation import encode_line
 
-    ids = encode_line(run.objective.tokenizer, prompt, "--prompt")
+    tokenizer = run.objective.tokenizer
+    ids = tokenizer.with_start(encode_line(tokenizer, prompt, "--prompt"))
     if not len(ids):
         raise config_error(
             "--prompt",
             "must hold at least one token",
             got="white space, for which this tokenizer has no token",
         )
-    return torch.tensor([[int(i) for i in ids]], device=device_of(run))
+    return torch.from_numpy(ids)[None].to(device_of(run))
 
 
 def _write(text: str) -> None:

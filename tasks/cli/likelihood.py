@@ -31,7 +31,7 @@ def validation_likelihood(run: Any, batch_size: int | None = None) -> State:
     """
     prepared, device = prepare(run.config), device_of(run)
     check_fingerprint(run.data_fingerprint, prepared.fingerprint)
-    objective = set_tokenizers(run.objective, prepared)
+    objective = set_tokenizers(run.objective, prepared, run.path)
     data = TrainingData(run.config, prepared, objective)
     rows = batch_size or micro_batch(run.config)[0]
     batches = zip(data.valid_batches(rows), data.valid_loader(rows, device), strict=True)

@@ -78,7 +78,10 @@ def attention_weights(
             "--target", f"is of a run with sources and targets; this one is of task={task}"
         )
     else:
-        ids = _encode(objective, objective.tokenizer, text).astype("int64")
+        ids = _encode(objective, objective.tokenizer, text)
+        if objective.predicts_every_token:
+            ids = objective.tokenizer.with_start(ids)
+        ids = ids.astype("int64")
         inputs = {"ids": torch.from_numpy(ids)[None].to(device_of(run))}
     if not next(iter(inputs.values())).shape[1]:  # type: ignore[union-attr]
         raise config_error(
@@ -106,6 +109,7 @@ def _pair_inputs(run: Any, text: str, target: str | None) -> State:
 
 def _encode(objective: Any, tokenizer: Any, text: str) -> Any:
     """Returns the ids of --text, with the task's mask or sentinel tokens for holes."""
-    if HOLE.search(text) and hasattr(objective, "join_with_blanks"):
+    fills = objective.text_use == "fills"
+    if fills or (HOLE.search(text) and hasattr(objective, "join_with_blanks")):
         return objective.join_with_blanks(split_at_holes(objective, text, "--text")[1])
     return encode_line(tokenizer, text, "--text")

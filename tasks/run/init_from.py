@@ -61,7 +61,8 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     }
     if run_dir is not None:
         _check_or_write(run_dir / INIT_FROM, entry)
-        if not objective.specials and tokens["tokenizer"][0] == tokens["tokenizer"][1]:
+        has_own_rows = bool(objective.tokenizer.specials)
+        if not has_own_rows and tokens["tokenizer"][0] == tokens["tokenizer"][1]:
             copy_kept(run, run_dir, (*KEPT, SPECIAL_IDS))
     model.load_state_dict(transfer.copied, strict=False)
     return _line(entry, [*model.state_dict(), *weights])
@@ -135,7 +136,7 @@ def _tokens(run: Path, saved: Config, objective: Any) -> dict[str, tuple[list[An
     """Returns {"tokenizer" or "source_tokenizer": (own tokens, tokens of the run)}; saved: its
     config. A run without a tokenizer has the own tokens.
     """
-    specials = objective_of(saved).specials
+    specials = () if (run / SPECIAL_IDS).is_file() else objective_of(saved).specials
     found = {}
     for side in ("tokenizer", "source_tokenizer"):
         own = getattr(objective, side)

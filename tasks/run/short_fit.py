@@ -21,8 +21,8 @@ from tasks.run import trainer as trainers
 from xformer_kit.config import compose
 from xformer_kit.config.faults.machine import run_faults
 from xformer_kit.data import prepare
-from xformer_kit.data.preparation.training_data import TrainingData, set_tokenizers
-from xformer_kit.objective import objective_of
+from xformer_kit.data.preparation.training_data import TrainingData
+from xformer_kit.init_source import objective_for
 from xformer_kit.registry import config_error
 
 
@@ -56,7 +56,7 @@ def fit(config: Config, steps: int, callback: Callback) -> EvaluatedTask:
     config = {**config, "trainer": trainer_options, "callbacks": {}}
     trainers.silence_lightning()
     prepared = prepare(config)
-    objective = set_tokenizers(objective_of(config), prepared)
+    objective = objective_for(config, prepared)
     data = TrainingData(config, prepared, objective)
     task = create_task(config, objective, data, total_steps=steps)
     if (config.get("init_from") or {}).get("run"):

@@ -44,12 +44,12 @@ from xformer_kit.data import prepare
 from xformer_kit.data.preparation.training_data import (
     TrainingData,
     check_fingerprint,
-    set_tokenizers,
 )
+from xformer_kit.init_source import objective_for
 from xformer_kit.inspect import flops
 from xformer_kit.inspect.utilization import peak_flops, peak_speed
 from xformer_kit.metrics import TEST, TRAIN_LOSS, VAL, VAL_LOSS, of_split
-from xformer_kit.objective import PER_TOKEN, objective_of
+from xformer_kit.objective import PER_TOKEN
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.run_key import code_hashes
 from xformer_kit.text.printable import printable
@@ -121,7 +121,8 @@ class TrainingProcess:
         config = self.config
         self._show_stage("Preparing the data")
         self.prepared = prepared = prepare(config)
-        self.objective = set_tokenizers(objective_of(config), prepared)
+        resumed = self.run_dir if self.checkpoint else None
+        self.objective = objective_for(config, prepared, resumed)
         checks.check_vocabulary(config["model"].get("vocab_size"), prepared.tokenizer.size)
         for split in filter(None, (prepared.train, prepared.valid, prepared.test)):
             self.objective.check_examples(split)

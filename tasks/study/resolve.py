@@ -116,8 +116,7 @@ class Costs:
     def of(self, config: Config) -> tuple[Any, Any, Cost]:
         """Returns (prepared data, objective, Cost) of a config."""
         from xformer_kit.data import prepare
-        from xformer_kit.data.preparation.training_data import set_tokenizers
-        from xformer_kit.objective import objective_of
+        from xformer_kit.init_source import objective_for
 
         parts = [
             config["data"],
@@ -125,11 +124,12 @@ class Costs:
             config["task"],
             "encoder" in config["model"],
             config["model"]["vocab_size"],
+            (config.get("init_from") or {}).get("run"),
         ]
         key = json.dumps(parts, sort_keys=True, default=str)
         if key not in self.known:
             prepared = prepare(config)
-            objective = set_tokenizers(objective_of(config), prepared)
+            objective = objective_for(config, prepared)
             source = objective.source_tokenizer
             self.known[key] = (
                 prepared,

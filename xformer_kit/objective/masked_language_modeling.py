@@ -79,9 +79,11 @@ class MaskedLanguageModeling(CrossEntropy):
         example = {name: values[:-1] for name, values in example.items()}
         tokens = example["tokens"]
         n, real = len(tokens), example.get("tokens.real", np.ones(len(tokens), dtype=bool))
+        if self.tokenizer.around:
+            real = real & ~np.isin(tokens, self.tokenizer.around[0] + self.tokenizer.around[1])
         word = np.cumsum(self.tokenizer.word_starts(tokens)) if self.whole_word else np.arange(n)
         chosen = (torch.rand(n + 1, generator=draw).numpy() < self.rate)[word] & real
-        if not chosen.any():
+        if real.any() and not chosen.any():
             one = np.flatnonzero(real)[int(torch.randint(int(real.sum()), (), generator=draw))]
             chosen = (word == word[one]) & real
         share = torch.rand(n, generator=draw).numpy()

@@ -79,6 +79,8 @@ def test_a_model_without_a_mask_is_refused(tmp_path, capsys):
 
 
 T5 = ["<pad>", "<unk>", "</s>", *(f"<extra_id_{i}>" for i in range(100))]
+BART = ["<s>", "<unk>", "</s>", "<mask>"]
+BART_IDS = {"decoder_start_token_id": 2, "eos_token_id": 2, "pad_token_id": None}
 IDS = {"decoder_start_token_id": 0, "eos_token_id": 2, "pad_token_id": 0}
 
 
@@ -106,3 +108,70 @@ def test_a_fixed_second_token_of_an_answer_is_refused(tmp_path, capsys):
     published(tmp_path / "m", "t5", T5, "$A </s>", settings, ids, "attn.head_dim=8")
     assert main(["generate", str(tmp_path / "m"), "--prompt", "the <mask> fox"]) == 2
     assert "must have a token in place of <s> of the task" in capsys.readouterr().err
+
+
+def test_a_decoder_reads_the_first_token_of_its_template_before_a_text(tmp_path, capsys):
+    """Texts have the log-likelihood and the continuation that transformers computes."""
+    settings = {"bos_token": "<s>", "unk_token": "<unk>"}
+    template = "<s> $A"
+    tokenizer = published(tmp_path / "m", "llama3", ["<s>", "<unk>"], template, settings, {})
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval()
+    text = "the quick brown fox"
+    ids = torch.tensor(tokenizer([text])["input_ids"])
+    assert ids[0, 0] == tokenizer.bos_token_id
+    with torch.no_grad():
+        nats = theirs(ids, labels=ids).loss.item() * (ids.shape[1] - 1)
+    (tmp_path / "text").write_text(text)
+    assert main(["score", str(tmp_path / "m"), "--input", str(tmp_path / "text"), "--json"]) == 0
+    (score,) = json.loads(capsys.readouterr().out)
+    assert (score["tokens"], score["nats"]) == (4, pytest.approx(nats, abs=1e-4))
+    assert main(["evaluate", str(tmp_path / "m"), "--input", str(tmp_path / "text"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["tokens"], found["bytes"]) == (4, len(text))
+    assert found["loss"] == pytest.approx(nats / 4, abs=1e-5)
+    options = ["--prompt", text, "--temperature", "0", "--max-new-tokens", "5"]
+    assert main(["generate", str(tmp_path / "m"), *options]) == 0
+    answer = theirs.generate(ids, max_new_tokens=5, do_sample=False, eos_token_id=None)
+    expected = tokenizer.decode(answer[0, ids.shape[1] :], skip_special_tokens=True)
+    assert capsys.readouterr().out.removeprefix(text).split() == expected.split()
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    ("preset", "specials", "template", "ids", "task", "names"),
+    [
+        # the preset of BART chooses its task
+        ("bert", [*BERT, "[MASK]"], "[CLS] $A [SEP]", {}, "masked_language_modeling", ["[MASK]"]),
+        ("t5", T5, "$A </s>", IDS, "denoising", ["<pad>", "</s>", *T5[3:]]),
+        ("bart", BART, "<s> $A </s>", BART_IDS, "text_infilling", ["</s>", "</s>", "<mask>"]),
+    ],
+)
+def test_a_run_that_starts_from_a_model_trains_with_its_special_tokens(
+    preset, specials, template, ids, task, names, tmp_path, capsys
+):
+    """No rows are added. Also when it is loaded, goes on, is a source itself, and is exported."""
+    settings = {"unk_token": specials[1]}
+    words = ["attn.head_dim=8"] if preset == "t5" else []
+    words += ["model.max_len=64"] if preset == "bart" else []
+    tokenizer = published(tmp_path / "m", preset, specials, template, settings, ids, *words)
+    (tmp_path / "text").write_text(TEXT[0] * 9)
+    line = [f"data.path={tmp_path / 'text'}", "data=text", "logger=none"]
+    line += ["data.batch_size=2", "data.seq_len=16", "trainer.accelerator=cpu"]
+    expected = [tokenizer.convert_tokens_to_ids(name) for name in names]
+    source, with_task = tmp_path / "m", [*line, f"task={task}"]
+    line = line if preset == "bart" else with_task
+    for run in (tmp_path / "one", tmp_path / "two"):
+        first = [*line, "trainer.max_steps=2", f"hydra.run.dir={run}"]
+        assert main(["train", f"init_from={source}", *first]) == 0
+        opened_run = opened(run)
+        objective = opened_run.objective
+        assert opened_run.config["task"]["name"] == task
+        assert [objective.tokenizer.special(name) for name in objective.specials] == expected
+        assert objective.tokenizer.size == len(tokenizer)
+        source, line = run, with_task
+    assert main(["train", f"resume={run}", "trainer.max_steps=3"]) == 0
+    assert main(["evaluate", str(run)]) == 0
+    assert main(["export", str(run), "--to", str(tmp_path / "again")]) == 0
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert again("the fox")["input_ids"] == tokenizer("the fox")["input_ids"]
+    capsys.readouterr()

@@ -100,7 +100,9 @@ def _node(
         if preset is not None and preset.startswith(found.family.preset):
             words.append(f"preset={preset}")
         config = compose([o for word in words for o in parse_word(word)])
-        return {"name": config["name"], **_of_config(config)}, found.family.preset
+        node = {"name": config["name"], **_of_config(config)}
+        node["defaults"].append({"override /task": config["task"]["name"]})
+        return node, found.family.preset
     run = source_of(path)[0]
     check_saved(run, config := read_config(run))
     return _of_config(config), ""

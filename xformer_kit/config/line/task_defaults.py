@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from hydra.core.override_parser.types import Override
 
-from xformer_kit.config.faults.task_faults import DEFAULT_TASK
 from xformer_kit.config.hydra.hydra_session import (
     TASK_DEFAULTS,
     HydraSession,
@@ -65,11 +64,13 @@ def task_of_model(session: HydraSession, overrides: Sequence[Override]) -> list[
     if not of_model or not keys.isdisjoint({"task", "experiment", TASK_DEFAULTS}):
         return []
     try:
-        model = compose_line(session, of_model, whole=False).model
-        stacks = tuple(stack for stack in STACKS if model.get(stack) is not None)
+        composed = compose_line(session, of_model, whole=False)
+        stacks = tuple(stack for stack in STACKS if composed.model.get(stack) is not None)
+        if stacks in OBJECTIVES[composed.task.name].needs:  # the default, or that of a preset
+            return []
     except COMPOSITION_ERRORS:  # reported when the whole line is composed
         return []
     for task, objective in OBJECTIVES.items():
         if stacks in objective.needs and "text" in objective.reads and not objective.own_data:
-            return [] if task == DEFAULT_TASK else [f"task={task}"]
+            return [f"task={task}"]
     return []

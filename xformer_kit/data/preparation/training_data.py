@@ -24,6 +24,7 @@ from xformer_kit.data.order import GlobalBatches, StepBatches
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.preparation.prepare import Prepared
 from xformer_kit.data.run_length import run_steps
+from xformer_kit.data.tokenizer.published_ids import set_specials
 from xformer_kit.registry import config_error
 
 
@@ -262,14 +263,14 @@ def is_running(pid: int) -> bool:
         return True
 
 
-def set_tokenizers(objective: Any, prepared: Any) -> Any:
+def set_tokenizers(objective: Any, prepared: Any, run: Path | None = None) -> Any:
     """Sets the objective's tokenizers to those of a corpus, replaces the special tokens of these
-    tokenizers by those of the objective, and returns the objective.
+    tokenizers by those of the objective, and returns the objective. run: see `set_specials`.
     """
     objective.tokenizer = prepared.tokenizer
     objective.source_tokenizer = prepared.source_tokenizer
     for tokenizer in (objective.tokenizer, objective.source_tokenizer):
-        tokenizer.specials = objective.specials
+        set_specials(tokenizer, objective.specials, run)
     return objective
 
 

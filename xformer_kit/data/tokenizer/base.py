@@ -93,6 +93,13 @@ class Tokenizer:
         """The smallest unsigned type of ids of text."""
         return np.min_scalar_type(min(max(self.vocab_size - 1, 0), 2**32 - 1))
 
+    def with_start(self, ids: Ids) -> np.ndarray:
+        """Returns the ids (t,) of a text from its beginning, int64: after those that a published
+        model reads before each text, such as `<s>`.
+        """
+        before, _ = self.around or ([], [])
+        return np.concatenate([before, flat(ids)]).astype(np.int64)
+
     def join(self, ids: Ids) -> bytes:
         """Returns the joined bytes of tokens. Special tokens have none."""
         pieces, size = self._pieces, self.vocab_size

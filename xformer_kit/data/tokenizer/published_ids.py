@@ -3,12 +3,13 @@ that take the place of an objective's special tokens.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import cache
+from xformer_kit.data.tokenizer.base import Tokenizer
 from xformer_kit.data.tokenizer.library import LibraryTokenizer
 from xformer_kit.files.saved_files import read_object
 from xformer_kit.objective.denoising import MASK
@@ -54,11 +55,26 @@ def exported_special_ids(kept: Mapping[str, Any], model_type: str) -> dict[str, 
     return dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")) | ids
 
 
-def set_published_specials(tokenizer: LibraryTokenizer, run: Path, names: Iterable[str]) -> None:
-    """Sets the ids of an objective's special tokens to those of a published model, which has no
-    rows for others. A name for which the model has no token is left out.
+def set_specials(tokenizer: Tokenizer, names: Sequence[str], run: Path | None = None) -> None:
+    """Sets the special tokens of an objective. They follow the tokens of text; with `run`, a
+    directory with the files of a published model about special tokens, they are those of the
+    model, and a name for which it has none is left out.
+    """
+    if run is None or not (run / FILE).is_file() or not isinstance(tokenizer, LibraryTokenizer):
+        tokenizer.specials = tuple(names)
+        return
+    tokenizer.specials, tokenizer.published = (), published_specials(tokenizer, run, names)
+    around = tokenizer.library.encode("a", add_special_tokens=True)
+    first = [*around.special_tokens_mask, 0].index(0)
+    last = len(around.ids) - [*reversed(around.special_tokens_mask), 0].index(0)
+    tokenizer.around = around.ids[:first], around.ids[max(first, last) :]
 
-    run: a directory with the files of the model about special tokens.
+
+def published_specials(
+    tokenizer: LibraryTokenizer, run: Path, names: Iterable[str]
+) -> dict[str, int]:
+    """Returns the ids of an objective's special tokens in a published model, without the names for
+    which it has no token.
     """
     library, settings = tokenizer.library, _settings(run)
     mask = settings.get("mask_token")
@@ -72,12 +88,7 @@ def set_published_specials(tokenizer: LibraryTokenizer, run: Path, names: Iterab
         END: end[0] if isinstance(end, list) and end else end,
         MASK: library.token_to_id(mask or of_model or MASK),
     }
-    tokenizer.specials = ()
-    tokenizer.published = {name: ids[name] for name in names if isinstance(ids[name], int)}
-    around = library.encode("a", add_special_tokens=True)
-    first = [*around.special_tokens_mask, 0].index(0)
-    last = len(around.ids) - [*reversed(around.special_tokens_mask), 0].index(0)
-    tokenizer.around = around.ids[:first], around.ids[max(first, last) :]
+    return {name: ids[name] for name in names if isinstance(ids[name], int)}
 
 
 def _settings(run: Path) -> dict[str, Any]:
