@@ -69,6 +69,8 @@ class Decoding:
     early_stopping: bool | Literal["never"] | None = None
     num_return: int = 1  # texts for each prompt
     ahead: int | None = None  # tokens that a draft model proposes at once; null is 4
+    # whether a step is one compiled graph (`CompiledModel`), for texts that are drawn or greedy
+    compiled: bool = False
 
     @classmethod
     def of(cls, vocab_size: int | None = None, drafted: bool = False, **options: Any) -> "Decoding":
@@ -169,6 +171,12 @@ class Decoding:
                     got=value,
                     fix="Leave it out.",
                 )
+        if self.compiled and (drafted or (self.beam, self.penalty_alpha) != (None, None)):
+            yield Fault(
+                "compiled",
+                f"has no effect {'with draft' if drafted else method}",
+                fix="Leave it out.",
+            )
         if drafted and (self.beam, self.penalty_alpha) != (None, None):
             yield Fault("draft", f"has no effect {method}", fix="Leave it out.")
 

@@ -69,7 +69,10 @@ class CachedModel:
         """Logits of the input of the head. Raises ConfigError if the largest is NaN or infinite; on
         a GPU, where no value is read, torch raises its own error when it samples.
         """
-        logits = self.model.head(hidden)
+        return self.checked(self.model.head(hidden))
+
+    def checked(self, logits: Tensor) -> Tensor:
+        """Logits, if they are finite; see `head`."""
         if logits.is_cpu and not math.isfinite(logits.amax().item()):
             raise config_error(
                 "model",

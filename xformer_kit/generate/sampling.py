@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.generate.beam import beam_search
+from xformer_kit.generate.compiled_step import CompiledModel
 from xformer_kit.generate.contrastive import contrast
 from xformer_kit.generate.options import Decoding
-from xformer_kit.generate.prompt import CachedModel, Prompt, generating, prompt_of
+from xformer_kit.generate.prompt import CachedModel, Prompt, evaluating, generating, prompt_of
 from xformer_kit.generate.speculative import check_draft, speculate
 from xformer_kit.generate.token_sampler import TokenSampler
 from xformer_kit.registry import config_error
@@ -107,9 +108,10 @@ def _stream(model: Any, prompt: Prompt, decoding: Decoding, draft: Any) -> Itera
 @torch.inference_mode()
 def _sample_tokens(model: Any, prompt: Prompt, sampler: TokenSampler) -> Iterator[Tensor]:
     """The next tokens (b * num_return,), one after another, each step with one token per row."""
-    new_tokens = sampler.decoding.max_new_tokens
-    with generating(model, new_tokens, prompt.rows * sampler.decoding.num_return):
-        cached_model = CachedModel(model, prompt, new_tokens)
+    new_tokens, compiled = sampler.decoding.max_new_tokens, sampler.decoding.compiled
+    rows = prompt.rows * sampler.decoding.num_return
+    with evaluating(model) if compiled else generating(model, new_tokens, rows):
+        cached_model = (CompiledModel if compiled else CachedModel)(model, prompt, new_tokens)
         logits = cached_model.first(sampler.decoding.num_return)
         for remaining in reversed(range(new_tokens)):
             new = sampler(logits)
