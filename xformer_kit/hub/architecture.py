@@ -15,6 +15,7 @@ from xformer_kit.registry import Node, Registry
 NOT_COMPARED = {
     *("layers", "unique_layers", "sharing", "train_loops", "encoder", "decoder"),
     *("dropout", "vocab_size", "vocab_multiple", "seed", "freeze", "unfreeze_at"),
+    "checkpoint_activations",
     *("parametrization", "base_dim"),
 }
 LATENT = ("head_dim", "rope_head_dim", "kv_rank")

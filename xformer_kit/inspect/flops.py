@@ -25,6 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from xformer_kit.inspect.attention_record import replaced
 from xformer_kit.kernel import ChunkedRecurrence, Kernel, Reference
+from xformer_kit.model.block import Block
 from xformer_kit.model.stack import Stack
 from xformer_kit.tensors.meta_results import MetaResults
 from xformer_kit.tensors.tokens import Tokens
@@ -106,7 +107,7 @@ def _run(
     # torch's counter has no formula for triangular systems
     mapping = {torch.ops.aten.linalg_solve_triangular: _triangular}
     counter = FlopCounterMode(display=False, custom_mapping=mapping)
-    kernels = replaced(_counted_kernels(step.model))
+    kernels = replaced(_replacements(step.model))
     with uncompiled(), kernels, torch.enable_grad(), MetaResults(), counter:
         out = functional_call(step, tensors, inputs)
         forward, by_module = counter.get_total_flops(), counter.get_flop_counts()
@@ -119,14 +120,16 @@ def _triangular(system: Any, right: Any, *_: Any, **__: Any) -> int:
     return math.prod(right) * system[-1]
 
 
-def _counted_kernels(model: nn.Module) -> Iterator[tuple[Any, str, Any]]:
-    """(module, attribute, kernel) of each kernel to replace: attentions compute with `reference`,
-    or `chunked` if they keep a state, and stacks prepare for `reference`.
+def _replacements(model: nn.Module) -> Iterator[tuple[Any, str, Any]]:
+    """(module, attribute, value) of what is replaced: attentions compute with `reference`, or
+    `chunked` if they keep a state, stacks prepare for `reference`, and blocks keep activations.
     """
     reference = Reference()
     for module in model.modules():
         if isinstance(getattr(module, "kernel", None), Kernel):
             keeps_state = getattr(module, "computes", "scores") == "recurrence"
             yield module, "kernel", ChunkedRecurrence() if keeps_state else reference
+        if isinstance(module, Block):
+            yield module, "recomputed", None
         if isinstance(module, Stack):
             yield module, "kernels", dict.fromkeys(module.kernels, reference)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -50,7 +51,12 @@ class Block(nn.Module):
     num_calls: number of layers that use this block.
     extras: name -> module of an extra, a feature next to the sublayers; registered by the stack.
     variant: "base", or the name of the config's variant that this block has.
+
+    Attribute recomputed: calls a function so that the backward pass computes its activations again,
+    see `checkpoint_activations`; None: they are kept.
     """
+
+    recomputed: Callable[..., Any] | None = None
 
     def __init__(
         self,
@@ -98,6 +104,13 @@ class Block(nn.Module):
         `layer.cross_layer_state` is copied first: activation checkpointing then recomputes the
         block from the same input, and FSDP may pass copies of the arguments under mixed precision.
         """
+        # Caches, which a second computation would fill again, are for generation.
+        if self.recomputed is None or layer.caches or not torch.is_grad_enabled():
+            return self._run(state, layer)
+        return self.recomputed(self._run, state, layer)
+
+    def _run(self, state: State, layer: BlockInput) -> tuple[State, Report, CrossLayerState]:
+        """`forward`, once."""
         report: Report = {}
         cross_layer_state = dict(layer.cross_layer_state)
         layer = BlockInput(*layer[:5], cross_layer_state, *layer[6:])

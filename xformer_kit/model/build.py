@@ -19,6 +19,7 @@ from xformer_kit.model.init_distributions import INITS
 from xformer_kit.model.initial_weights import initialise
 from xformer_kit.model.lora import add_adapters
 from xformer_kit.model.model import Model
+from xformer_kit.model.recomputed import checkpoint_activations
 from xformer_kit.model.stack import Stack
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
@@ -76,6 +77,7 @@ def build_model(
         _draw_weights(model, plan)
     if (lora := config.get("lora") or {}).get("rank"):
         add_adapters(model, lora, plan.seed)
+    checkpoint_activations(model, options["checkpoint_activations"])
     return model
 
 

@@ -309,6 +309,7 @@ class Model(TypedDict, total=False):  # settings
     seed: int | None
     freeze: list[str] | tuple[str, ...] | None
     unfreeze_at: int | None
+    checkpoint_activations: Literal['none', 'block', 'selective'] | int
     encoder: Stack | None
     decoder: Stack | None
 

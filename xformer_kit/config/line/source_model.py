@@ -25,7 +25,10 @@ from xformer_kit.registry import ConfigError, Node, config_error
 
 PRESET, RUN = "preset", "init_from.run"
 # Options of the model that are of one run: not of its architecture.
-OF_RUN = ("freeze", "unfreeze_at", "seed", "dropout", "vocab_size")
+OF_RUN = (
+    *("freeze", "unfreeze_at", "checkpoint_activations"),
+    *("seed", "dropout", "vocab_size"),
+)
 TOKENIZER = "tokenizer.json"
 SEQ_LEN = SETTINGS.options("data")["seq_len"].default
 

@@ -18,7 +18,10 @@ from xformer_kit.text.command_lines import for_shell, override_text
 Facts = Mapping[str, Any]  # a config
 ARCHITECTURE = ("model", *KINDS, "extra")  # nodes of the config
 # Options of these nodes that change no shape of a weight.
-NOT_OF_SHAPES = {"model.freeze", "model.unfreeze_at", "model.seed", "model.dropout", "attn.dropout"}
+NOT_OF_SHAPES = {
+    *("model.freeze", "model.unfreeze_at", "model.checkpoint_activations"),
+    *("model.seed", "model.dropout", "attn.dropout"),
+}
 # Config groups in the order in which their choices change the defaults of other groups: a task
 # selects its defaults, with data and a model; a model selects a mask.
 GROUP_ORDER = ("task",), ("model", "data"), tuple(GROUPS)

@@ -106,6 +106,9 @@ class ModelSettings:
     # parameters that are not trained: patterns of their names or modules, decoder.0, *.norm.*
     freeze: list[str] | None = None
     unfreeze_at: int | None = None  # optimizer step from which they are trained; null is never
+    # blocks whose activations the backward pass computes again, which takes memory for time: block
+    # (all), selective (all, but not the outputs of matrix products), or n: every n-th block
+    checkpoint_activations: Literal["none", "block", "selective"] | int = "none"
     encoder: dict | None = (
         None  # stack that reads a whole text: differences from the shared components
     )
@@ -124,6 +127,8 @@ class ModelSettings:
             fix = "Set model.freeze (not with lora.rank), or leave it out."
             yield Fault("unfreeze_at", rule, options.unfreeze_at, fix)
         yield from at_most(options, "blocks", layers=MAX_BLOCKS)
+        if not isinstance(options.checkpoint_activations, str):
+            yield from at_least(options, "blocks", checkpoint_activations=1)
         yield from at_least(options, loops=1)
         yield from at_most(options, loops=MAX_LOOPS)
         yield from _parametrization_faults(options)

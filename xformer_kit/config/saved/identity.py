@@ -34,6 +34,7 @@ NOT_HASHED = {
         ),  # the content has a fingerprint of its own
         *("cache", "num_workers"),
     ),
+    "model": ("checkpoint_activations",),  # changes no number
     "checkpoints": ("keep_best", "metric", "mode", "keep_every"),
     "trainer": (
         "val_every",
