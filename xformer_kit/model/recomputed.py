@@ -36,7 +36,7 @@ def checkpoint_activations(model: nn.Module, which: str | int) -> None:
     """
     blocks = [module for module in model.modules() if isinstance(module, Block)]
     every = which if isinstance(which, int) else 1
-    options = {"context_fn": _selective} if which == SELECTIVE else {}
+    options: dict[str, Any] = {"context_fn": _selective} if which == SELECTIVE else {}
     for at, block in enumerate(blocks):
         chosen = which != "none" and at % every == 0
         block.recomputed = partial(checkpoint, use_reentrant=False, **options) if chosen else None
