@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from tasks.process.ranks import DataRank
 from xformer_kit.data.buckets import ROW_MULTIPLE, step_rows
 from xformer_kit.registry import config_error
 
@@ -17,10 +18,10 @@ def fewest_micro_batches(task: Any) -> int:
     Raises ConfigError if not even one sequence fits. task: a Task in `on_fit_start`.
     """
     model, device, data = task.model, task.device, task.config["data"]
-    world_size = task.trainer.world_size
+    data_ranks = DataRank.of(task.trainer).ranks
     rows = step_rows(data)
     # A divisor of the number of rows of every batch.
-    unit = max(world_size, min(rows, ROW_MULTIPLE)) if data.get("batch_tokens") else rows
+    unit = max(data_ranks, min(rows, ROW_MULTIPLE)) if data.get("batch_tokens") else rows
 
     def attempt(units: int) -> None:
         """Forward and backward on `units` units of rows."""
@@ -35,8 +36,8 @@ def fewest_micro_batches(task: Any) -> int:
         model.zero_grad()
         torch.cuda.empty_cache()
 
-    count = fewest_parts(unit, world_size, attempt, clean_up)
-    if world_size > 1:
+    count = fewest_parts(unit, data_ranks, attempt, clean_up)
+    if data_ranks > 1:
         largest = torch.tensor(count, device=device)
         torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
         count = int(largest)
@@ -44,12 +45,12 @@ def fewest_micro_batches(task: Any) -> int:
 
 
 def fewest_parts(
-    batch: int, world_size: int, attempt: Callable[[int], None], clean_up: Callable[[], None]
+    batch: int, data_ranks: int, attempt: Callable[[int], None], clean_up: Callable[[], None]
 ) -> int:
     """Returns the smallest divisor n of a rank's share of a batch for which `attempt(share / n)`
     does not run out of memory. `clean_up` is called after each attempt.
     """
-    share = batch // world_size
+    share = batch // data_ranks
     for parts in (n for n in range(1, share + 1) if share % n == 0):
         try:
             attempt(share // parts)
@@ -61,6 +62,6 @@ def fewest_parts(
     raise config_error(
         "trainer.accumulate",
         "not even one sequence of data.seq_len fits into the device's memory",
-        got=f"auto, and {batch} sequences on {world_size} devices",
+        got=f"auto, and {batch} sequences on {data_ranks} devices",
         fix="Lower data.seq_len or model.dim, or take a larger device.",
     )

@@ -5,6 +5,7 @@ from typing import Any
 import lightning.pytorch as pl
 from torch.utils.data import DataLoader
 
+from tasks.process.ranks import DataRank
 from xformer_kit.data.preparation.training_data import TrainingData
 
 
@@ -23,14 +24,14 @@ class DataModule(pl.LightningDataModule):
         """One batch per optimizer step, from the task's current step on."""
         trainer: Any = self.trainer
         task = trainer.lightning_module
-        rank, world = trainer.global_rank, trainer.world_size
+        rank, world = DataRank.of(trainer)
         sampler = self.data.step_sampler(task.accumulate, rank, world, start=task.step)
         return self.data.loader("train", sampler, trainer.strategy.root_device)
 
     def val_dataloader(self) -> DataLoader:
         """The validation split, in batches of a micro-batch's size."""
         trainer: Any = self.trainer
-        rank, world = trainer.global_rank, trainer.world_size
+        rank, world = DataRank.of(trainer)
         rows = max(1, self.data.rows // (trainer.lightning_module.accumulate * world))
         batches = self.data.valid_batches(rows, rank, world)
         self.valid_parts = parts = [part for part, _ in batches]

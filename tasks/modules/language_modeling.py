@@ -10,6 +10,7 @@ from torch.distributed import all_reduce
 from tasks import Metrics
 from tasks.generation.decoding import batch_to_device
 from tasks.modules.evaluation import EvaluatedTask, Sample
+from tasks.process.ranks import DataRank
 
 BATCH_SIZE = 64  # examples in a batch of the accuracy
 PROMPT_TOKENS = 16  # of a sample
@@ -26,7 +27,7 @@ class LanguageModelingTask(EvaluatedTask):
     """
 
     def validation_metrics(self) -> Metrics:
-        return self._accuracy("valid", self.trainer.global_rank, self.trainer.world_size)
+        return self._accuracy("valid", *DataRank.of(self.trainer))
 
     def test_metrics(self) -> Metrics:
         if self.data.prepared.test is None:

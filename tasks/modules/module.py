@@ -24,6 +24,7 @@ from tasks import Config, Metrics, State
 from tasks.modules.auto_accumulate import fewest_micro_batches
 from tasks.modules.step_hooks import StepHooks
 from tasks.process.exit_codes import SignalBox, encode_signal
+from tasks.process.ranks import DataRank
 from tasks.process.seeds import derive_seed, seed_generators
 from xformer_kit.checkpoint import Checkpoint
 from xformer_kit.data.batch import Batch, map_tensors, num_rows
@@ -140,7 +141,7 @@ class Task(pl.LightningModule):
         self.metric_sums = torch.zeros(3, dtype=self._sum_dtype, device=self.device)
         self.first_nonfinite = self.first_nonfinite.to(self.device)
         self.skipped_steps = self.skipped_steps.to(self.device)
-        self._world_size = trainer.world_size
+        self._data_rank = DataRank.of(trainer)
         self._seed = self.config["seed"]
         self.start_step = self.step
         self.model.before_steps()  # type: ignore[operator]
@@ -189,11 +190,12 @@ class Task(pl.LightningModule):
         """Turns gradients of the summed loss into those of the mean loss per token, stores their
         norm, calls the gradient hooks, and clips the gradients.
 
-        DDP has averaged the gradients of the ranks; the factor world_size turns them into sums.
+        The strategy has averaged the gradients of the ranks with different data; their number
+        turns them into sums.
         """
         gradients = [p.grad for p in self._trainable if p.grad is not None]
         clip = self.config["trainer"].get("gradient_clip_val")
-        scale = self._world_size / self.step_state.tokens
+        scale = self._data_rank.ranks / self.step_state.tokens
         if "on_before_optimizer_step" in self._hooks:
             torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
             scale = torch.ones_like(scale)
@@ -275,7 +277,7 @@ class Task(pl.LightningModule):
         """Number of tokens that all ranks have read since this process began, without padding; an
         estimate from this rank's.
         """
-        return float(self.tokens_read) * self.trainer.world_size
+        return float(self.tokens_read) * DataRank.of(self.trainer).ranks
 
     def loss_sum(self, batch: Batch) -> Tensor:
         """Returns a batch's summed loss in trainer.precision, to try or to replay a step."""
@@ -291,10 +293,9 @@ class Task(pl.LightningModule):
         return map_tensors(batch, lambda x: x[micro * rows : (micro + 1) * rows])
 
     def seed_micro_batch(self, step: int, micro: int) -> None:
-        """Seeds dropout by (seed, step, micro-batch, rank)."""
-        seed_generators(
-            derive_seed("dropout", self._seed, step, micro, self.global_rank), self.device
-        )
+        """Seeds dropout by (seed, step, micro-batch, rank among those with different data)."""
+        seed = derive_seed("dropout", self._seed, step, micro, DataRank.of(self.trainer).rank)
+        seed_generators(seed, self.device)
 
     def _start_step(self) -> None:
         """Resets the report and sets the learning rates of the step."""
@@ -326,14 +327,14 @@ class Task(pl.LightningModule):
         return nats if auxiliary is None else nats + auxiliary * count
 
     def _sum_over_ranks(self, counts: Tensor) -> Tensor:
-        if self._world_size > 1:
+        if self._data_rank.ranks > 1:
             all_reduce(counts)
         return counts
 
     def _reduce_sums(self) -> None:
         """Sums over ranks, in one message: the step's sums, the encoded signals and the report."""
         state = self.step_state
-        if self._world_size == 1:
+        if self._data_rank.ranks == 1:
             return
         encoded = encode_signal(self.signals.number, self.signals.time_is_up)
         reported = [value.to(self._sum_dtype).flatten() for value in state.report.values()]

@@ -12,7 +12,7 @@ from tasks.generation.decoding import first_answers
 from tasks.modules.configured_metrics import text_measures
 from tasks.modules.evaluation import EvaluatedTask, Sample
 from tasks.modules.text_metrics import text_metrics
-from tasks.process.ranks import all_gather
+from tasks.process.ranks import DataRank, all_gather
 
 
 class Seq2SeqTask(EvaluatedTask):
@@ -25,10 +25,10 @@ class Seq2SeqTask(EvaluatedTask):
         answers of its share.
         """
         count, split = self.config["task"]["decoded"], self.data.prepared.valid
-        trainer = self.trainer
+        rank, world = DataRank.of(self.trainer)
         indices = range(0, len(split), max(1, len(split) // max(1, count)))[:count]
-        pairs = self._pairs(split, indices[trainer.global_rank :: trainer.world_size])
-        per_rank = all_gather(pairs, trainer.world_size)
+        pairs = self._pairs(split, indices[rank::world])
+        per_rank = all_gather(pairs, self.trainer.world_size)
         return self._metrics([pair for pairs in per_rank for pair in pairs])
 
     def test_metrics(self) -> Metrics:

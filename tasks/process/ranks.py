@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tasks import Facts
 from tasks.process.exit_codes import NoRun
@@ -77,6 +77,21 @@ def store() -> Any:
         timeout=STORE_TIMEOUT,
         wait_for_workers=False,
     )
+
+
+class DataRank(NamedTuple):
+    """The place of a process among those that read different examples, and their number. Ranks that
+    compute parts of one model on the same examples have the same place.
+    """
+
+    rank: int
+    ranks: int
+
+    @classmethod
+    def of(cls, trainer: Any) -> "DataRank":
+        """That of a rank of a trainer, by its strategy."""
+        found = trainer.distributed_sampler_kwargs  # None for one device
+        return cls(found["rank"], found["num_replicas"]) if found else cls(0, 1)
 
 
 def all_gather(value: Any, world_size: int) -> list[Any]:

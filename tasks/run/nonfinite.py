@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from tasks.modules.evaluation import EvaluatedTask
 from tasks.process.exit_codes import REMEDIES, RESTART_HINT, NonFinite
-from tasks.process.ranks import all_gather
+from tasks.process.ranks import DataRank, all_gather
 from xformer_kit.data.batch import Batch, collate, map_tensors
 
 log = logging.getLogger("xformer")
@@ -47,7 +47,7 @@ def all_steps_skipped(steps: int) -> NonFinite:
 def _describe_step(task: EvaluatedTask, step: int) -> str:
     """The message on a step: what was not finite first, and the step's examples on this rank."""
     dataset = task.data.examples("train")
-    steps = task.data.step_sampler(task.accumulate, task.global_rank, task.trainer.world_size)
+    steps = task.data.step_sampler(task.accumulate, *DataRank.of(task.trainer))
     examples = steps.keys(step)
     batch = map_tensors(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
     numbers = [str(i % len(dataset)) for i in examples[:8]]

@@ -8,6 +8,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from xformer_kit import ConfigError, build, compose
+from xformer_kit.generate import stream
 from xformer_kit.generate.compiled_step import STEPS, CompiledModel
 from xformer_kit.generate.prompt import CachedModel, prompt_of
 
@@ -89,6 +90,18 @@ def test_each_length_has_a_graph_which_equal_models_share_and_which_keeps_none()
     torch._dynamo.reset()
     gc.collect()
     assert dead() is None
+
+
+def test_two_texts_at_once_have_caches_of_their_own():
+    model = model_of("preset=llama3", "model.layers=1")
+    options = {"max_new_tokens": 6, "temperature": 0.0}
+    expected = [torch.stack([*stream(model, ids, **options)]) for ids in (IDS, IDS + 1)]
+    pairs = zip(
+        *(stream(model, ids, compiled=True, **options) for ids in (IDS, IDS + 1)), strict=True
+    )
+    for found, tokens in zip(zip(*pairs, strict=True), expected, strict=True):
+        assert torch.equal(torch.stack(found), tokens)
+    assert counters["stats"]["unique_graphs"] == 1
 
 
 @pytest.mark.extended

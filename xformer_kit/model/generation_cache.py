@@ -5,10 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from xformer_kit.registry import config_error
-from xformer_kit.tensors.cache import Cache, KeyValueCache, WindowCache
+from xformer_kit.tensors.cache import Cache, FullLengthCache, KeyValueCache, WindowCache
 from xformer_kit.tensors.tokens import AttentionContext, Tokens, order_without_gaps
 
 
@@ -141,6 +142,12 @@ class GenerationCache:
             return self.tokens
         return self.tokens.map(lambda field: field[:, -(self.window_left + new) :])
 
+    def full_length(self) -> "FullLengthCaches":
+        """Caches of the full length, for compiled steps; all of its caches must be plain
+        KeyValueCaches.
+        """
+        return FullLengthCaches(self)
+
     @property
     def length(self) -> int:
         """Number of tokens so far."""
@@ -163,6 +170,58 @@ class GenerationCache:
         for caches in self.extra.values():
             for cache in caches.values():
                 yield from cache.each()
+
+
+class FullLengthCaches(GenerationCache):
+    """The caches of a stack in compiled steps."""
+
+    def __init__(self, past: GenerationCache):
+        device = past.tokens.ids.device  # type: ignore[union-attr]
+        self.at = torch.zeros(1, dtype=torch.long, device=device)
+        plain: Any = past.caches
+        caches = [
+            {name: FullLengthCache(cache, self.at) for name, cache in own.items()} for own in plain
+        ]
+        sizes = past.rows, past.max_len, past.source_len
+        super().__init__(caches, past.cross_caches, {}, *sizes)  # type: ignore[arg-type]
+        self.slot = torch.arange(past.max_len, device=device)[None]
+        self.position = self.slot.repeat(past.rows, 1)
+        self.real = torch.ones_like(self.position, dtype=torch.bool)
+        tensors = [tensor for own in caches for cache in own.values() for tensor in cache.tensors]
+        for tensor in (*tensors, self.at, self.slot, self.position, self.real):
+            torch._dynamo.mark_static_address(tensor)
+
+    def begin(self, past: GenerationCache) -> None:
+        """Takes over what the caches hold after the prompt."""
+        tokens: Any = past.tokens
+        plain: Any = past.caches
+        for own, cached in zip(self.caches, plain, strict=True):
+            for name, cache in own.items():
+                pairs = zip(cache.tensors, cached[name].kept(), strict=True)
+                for tensor, kept in pairs:
+                    tensor.narrow(-2, 0, kept.shape[-2]).copy_(kept)
+        length = tokens.length
+        self.at.fill_(length - 1)
+        self.real[:, :length] = True if tokens.real is None else tokens.real
+        self.position[:, :length] = tokens.position
+        later = torch.arange(1, self.max_len - length + 1, device=self.at.device)
+        self.position[:, length:] = tokens.position[:, -1:] + later
+
+    def next(self, ids: Tensor) -> Tokens:
+        """The new token of each row, (b, 1)."""
+        return Tokens(ids, self.at[None], self.position.index_select(1, self.at))
+
+    def append(self, tokens: Tokens, groups: Sequence[Any], breaks: Mapping[str, str]) -> Tokens:
+        """Returns all tokens, of which those after the new one are padding."""
+        return Tokens(None, self.slot, self.position, real=self.real & (self.slot <= self.at))
+
+    def check(self, ids: Tensor, source_len: int) -> None:
+        """There is room for the tokens."""
+
+    @contextmanager
+    def unchanged_if_refused(self) -> Iterator[None]:
+        """No call is refused."""
+        yield
 
 
 def _check_order(

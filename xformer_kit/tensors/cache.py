@@ -192,6 +192,19 @@ class WindowCache(KeyValueCache):
         self.total -= n
 
 
+class FullLengthCache(KeyValueCache):
+    """A cache that returns the tensors of its full length. at: the slot of the new token, (1,)."""
+
+    def __init__(self, like: KeyValueCache, at: Tensor):
+        self.tensors = [torch.zeros_like(tensor) for tensor in like.tensors]
+        self.at, self.length = at, like.length
+
+    def append(self, *new: Tensor) -> list[Tensor]:
+        for tensor, added in zip(self.tensors, new, strict=True):
+            tensor.index_copy_(-2, self.at, added.to(tensor.dtype))
+        return self.tensors
+
+
 class StateCache(Cache):
     """A state of the whole past: tensors (rows, ...) whose sizes do not depend on the number of
     tokens.

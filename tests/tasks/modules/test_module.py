@@ -15,6 +15,7 @@ from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.stopping import NonFiniteGuard, SignalStop
 from tasks.modules.module import Task
 from tasks.process.exit_codes import NonFinite, SignalBox, StoppedBySignal
+from tasks.process.ranks import DataRank
 from tasks.run.start import start_run
 from xformer_kit import compose
 from xformer_kit.objective import OBJECTIVES
@@ -157,7 +158,7 @@ def test_dropout_masks_differ_between_steps_micro_batches_and_ranks(begin, monke
     monkeypatch.setattr(functional, "dropout", dropout)
     for name, rank in (("first", 0), ("again", 0), ("second", 1)):
         masks[name] = []
-        monkeypatch.setattr(Task, "global_rank", property(lambda task, rank=rank: rank))
+        monkeypatch.setattr(DataRank, "of", lambda trainer, rank=rank: DataRank(rank, 1))
         begin(name, *ONE, "trainer.max_steps=3", "model.dropout=0.5")
     assert (
         len(masks["first"]) == 3 * 2 * 5
