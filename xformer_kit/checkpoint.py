@@ -2,6 +2,7 @@
 and nothing in it is executed, so that it may come from an untrusted source.
 """
 
+import importlib
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from torch import Tensor
 from xformer_kit.config.saved.config_file import MAX_CONFIG_BYTES, parse_config
 from xformer_kit.files.saved_files import read_object, readable
 from xformer_kit.hub.load import load_model
-from xformer_kit.registry import ConfigError, format_value
+from xformer_kit.registry import ConfigError, config_error, format_value
 from xformer_kit.registry.messages import one_line
+from xformer_kit.text.printable import printable
 
 FOLDER = 0x10  # flag in an entry's attributes
 
@@ -70,15 +72,30 @@ def read_mapping(path: Path) -> dict[Any, Any]:
         with zipfile.ZipFile(readable(path)) as archive:
             if fault := _archive_fault(archive):
                 raise DamagedError(fault)
+        _import_classes_of_state(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except DamagedError:
+    except (DamagedError, ConfigError):
         raise
     except Exception as error:  # a damaged archive can raise exceptions of a dozen types
-        reason = next(iter(str(error).splitlines()), "").rstrip(".")
+        reason = printable(next(iter(str(error).splitlines()), "")).rstrip(".")
         raise DamagedError(f"{_size(path)}{type(error).__name__}: {reason}") from error
     if not isinstance(state, dict):
         raise DamagedError(f"it holds no mapping but {type(state).__name__}")
     return state
+
+
+def _import_classes_of_state(path: Path) -> None:
+    """Imports the library whose tensors a checkpoint holds, which then counts them as safe to read:
+    torchao, for the state of adamw_8bit. Raises ConfigError if it is not installed.
+    """
+    classes = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    if not any(name.startswith("torchao.") for name in classes):
+        return
+    try:
+        importlib.import_module("torchao.optim")
+    except ImportError:
+        rule = "has an optimizer's state of the library torchao, which is not installed"
+        raise config_error(path, rule, fix="pip install 'xformer_kit[optim]'") from None
 
 
 def weights_fault(

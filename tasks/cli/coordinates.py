@@ -60,5 +60,6 @@ def _widths(text: str | None) -> list[int]:
         return [*WIDTHS]
     words = text.split(",")
     if len({*words}) < 2 or not all(word.strip().isdigit() and int(word) for word in words):
-        raise config_error("--widths", "must be at least two widths", text, "Try 64,128,256.")
+        rule = "must be at least two values of model.dim"
+        raise config_error("--widths", rule, text, "Try 64,128,256.")
     return sorted({int(word) for word in words})

@@ -172,6 +172,17 @@ class Task(pl.LightningModule):
         self.freezing.after_backward(self.step)
         self._reduce_sums()
         self.step_state.complete = False
+        # The context of trainer.precision is for the model: an optimizer chooses its own.
+        with torch.autocast(self.device.type, enabled=False):
+            self._take_step()
+        self._hooks.call("on_before_zero_grad", self, self._optimizer)
+        self._optimizer.zero_grad()
+        self.step += 1
+        self.tokens_read = self.tokens_read + self.objective.size(batch)
+        self._finish_step()
+
+    def _take_step(self) -> None:
+        """Averages the gradients and updates the weights."""
         if self._scaler is None:
             self._average_gradients()
             self._update_weights()
@@ -180,11 +191,6 @@ class Task(pl.LightningModule):
             self._average_gradients()
             self._scaler.step(self._optimizer)
             self._scaler.update()
-        self._hooks.call("on_before_zero_grad", self, self._optimizer)
-        self._optimizer.zero_grad()
-        self.step += 1
-        self.tokens_read = self.tokens_read + self.objective.size(batch)
-        self._finish_step()
 
     def _average_gradients(self) -> None:
         """Turns gradients of the summed loss into those of the mean loss per token, stores their

@@ -14,7 +14,8 @@ from tasks.run.init_from import begun_with
 from xformer_kit.config.faults.data_faults import form_of
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.data.tokenizer.library import LibraryTokenizer
-from xformer_kit.optim.schedules import shortened
+from xformer_kit.optim import averages_weights
+from xformer_kit.optim.schedules import shortened, warmup_steps
 from xformer_kit.plan import stacks
 from xformer_kit.registry import config_error
 from xformer_kit.study.run_key import run_key
@@ -66,12 +67,23 @@ class SameConfig:
 
 
 def schedule_notes(config: Config, steps: int) -> Iterator[str]:
-    """Yields a message if the warm-up of a run of `steps` is shortened."""
+    """Yields a message if the warm-up or the decay of a run of `steps` is shortened, and for an
+    optimizer that averages the weights itself with a schedule that falls.
+    """
     warmup = config["schedule"].get("warmup", 0)
     if isinstance(warmup, int) and (taken := shortened(warmup, steps)) != warmup:
         yield (
             f"schedule.warmup: {warmup:,} steps are not fewer than the {steps:,} of the run, so the"
-            f" warm-up is shortened to a tenth of the run, {taken:,}."
+            f" warm-up is shortened to a tenth of the run, {taken:,} steps."
+        )
+    if (name := config["schedule"]["name"]) != "constant" and averages_weights(config["optim"]):
+        optim = config["optim"]["name"]
+        yield f"schedule: optim '{optim}' is meant for schedule=constant, not {name}."
+    decay = config["schedule"]["decay"] if name == "wsd" else 0.0
+    if decay and warmup_steps(warmup, steps) + round(decay * steps) > steps:
+        yield (
+            f"schedule.decay: {decay:g} of the {steps:,} steps of the run begins before the end of"
+            " the warm-up, after which the decay is shorter."
         )
 
 

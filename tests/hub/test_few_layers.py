@@ -39,7 +39,8 @@ def test_other_faults_of_such_a_file_are_still_refused():
 
 @pytest.mark.extended
 @pytest.mark.parametrize(
-    "name", ["gemma3", "exaone4", "glm4 moe", "deepseek v3", "qwen3_moe with dense layers"]
+    "name",
+    ["gemma3", "exaone4", "glm4 moe", "deepseek v3", "qwen3_moe with dense layers", "modernbert"],
 )
 def test_it_computes_what_transformers_computes(name, tmp_path):
     pytest.importorskip("transformers")

@@ -99,7 +99,8 @@ class Latent(Attention):
         of_norms = {} if norm_eps is None else {"eps": norm_eps}
         self.q_down = nn.Linear(dim, q_rank, bias) if q_rank else None
         self.q_norm = norm(q_rank, **of_norms) if q_rank else None
-        self.q = nn.Linear(q_rank or dim, heads * (self.head_dim + self.rope_head_dim), False)
+        self.q_head_dim = self.head_dim + self.rope_head_dim
+        self.q = nn.Linear(q_rank or dim, heads * self.q_head_dim, False)
         self.parameter_info = {"q": hidden("heads*q_head_dim", "q_rank" if q_rank else "dim")}
         self.kv_down = nn.Linear(dim, self.kv_rank, bias)
         self.kv_norm = norm(self.kv_rank, **of_norms)

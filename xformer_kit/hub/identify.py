@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from xformer_kit.hub.family import IGNORED, Family, family_of
 from xformer_kit.hub.keys import Entry
-from xformer_kit.plan import STACKS
+from xformer_kit.plan import STACKS, layer_order
 from xformer_kit.registry import ConfigError, Fault, format_value
 from xformer_kit.text.command_lines import override_text
 
@@ -71,18 +71,18 @@ def _whole_patterns(found: Identified, preset: Mapping[str, Any]) -> dict[str, A
     overrides, patterns = found.overrides, dict[str, Any]()
     for name in (name for name in STACKS if name in preset):
         of_preset = preset[name] or {}
-        first, pattern, variants = (
-            overrides.get(f"model.{name}.{key}", of_preset.get(key)) or []
-            for key in ("first", "pattern", "variants")
-        )
+        node = {
+            key: overrides.get(f"model.{name}.{key}", of_preset.get(key))
+            for key in ("first", "pattern", "last", "variants")
+        }
         layers = overrides.get(f"model.{name}.layers", overrides.get("model.layers"))
         if not isinstance(layers, int) or layers < 1:
             continue
         own = (path.split(".") for path in overrides)
         kinds = {path[3] for path in own if path[:3] == ["model", name, "variants"] and path[3:]}
-        order = (first + (pattern or ["base"]) * layers)[:layers]
-        if lacking := {"base", *kinds, *variants} - {*order}:
-            patterns[f"model.{name}.first"] = None
+        order = layer_order(node, layers)
+        if lacking := {"base", *kinds, *(node["variants"] or ())} - {*order}:
+            patterns |= {f"model.{name}.{key}": None for key in ("first", "last") if node[key]}
             patterns[f"model.{name}.pattern"] = [*order, *sorted(lacking)]
     return patterns
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from xformer_kit.optim.combined import Combined
 from xformer_kit.optim.freezing import matches
-from xformer_kit.optim.grouping import OPTIMIZERS, PARAMETER_GROUPS, ParameterGroup
+from xformer_kit.optim.grouping import OPTIMIZERS, PARAMETER_GROUPS, ParameterGroup, group_node
 from xformer_kit.registry import ConfigError, Fault, Faults, Node
 from xformer_kit.tensors import ParameterInfo, canonical, parameter_table
 from xformer_kit.tensors.parameter_places import Place, parameter_places
@@ -102,6 +102,8 @@ def grouping_faults(
         found = [name for name in names if _in_group(group, name, table)]
         if not found:
             fix = "xformer describe --parameters lists names and roles."
+            if group.role == "head":
+                fix = "Use role: embedding if the head's matrix is the embedding (tie_embeddings)."
             yield Fault(f"groups.{key}", "matches no trained parameter of the model", fix=fix)
         for name in found:
             if (other := holders.setdefault(name, key)) != key:
@@ -112,7 +114,7 @@ def grouping_faults(
 
 def _chosen(node: Node) -> dict[str, ParameterGroup]:
     return {
-        key: PARAMETER_GROUPS.create({**group, "name": "parameters"})
+        key: PARAMETER_GROUPS.create(group_node(group))
         for key, group in (node.get("groups") or {}).items()
     }
 
@@ -152,7 +154,7 @@ def _by_decay(members: Iterable[Named], table: Mapping[str, ParameterInfo]) -> l
 
 def _optimizer_of(node: Node, key: str) -> Node:
     """The node of the optimizer of a group of the config."""
-    own = (node["groups"] or {}).get(key, {}).get("optim")
+    own = group_node((node["groups"] or {}).get(key, {})).get("optim")
     return OPTIMIZERS.complete(own) if own else node
 
 

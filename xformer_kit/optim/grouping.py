@@ -38,7 +38,7 @@ class Grouping(OptionGroup):
         for name, node in (options.groups or {}).items():
             path = f"groups.{name}"
             if isinstance(node, Mapping):
-                yield from PARAMETER_GROUPS.faults({**node, "name": "parameters"}, path, context)
+                yield from PARAMETER_GROUPS.faults(group_node(node), path, context)
             else:
                 fix = f"Try optim.groups.{name}={{role: embedding, lr: 1e-3}}."
                 yield Fault(path, "must be a mapping", got=f"{node}", fix=fix)
@@ -95,7 +95,7 @@ class ParameterGroup:
     @classmethod
     def check(cls, options: Options, context: Context) -> Iterator[Fault]:
         if (options.role is None) == (options.match is None):
-            rule = "must say which parameters by role or by match, not both"
+            rule = "must say which parameters, either by role or by match"
             yield Fault("", rule, fix="Try role: embedding, or match: decoder.*.attn.")
         if options.lr is not None and options.lr_factor is not None:
             yield Fault("lr_factor", "is the rate too, and lr is set", fix="Leave one out.")
@@ -108,6 +108,12 @@ class ParameterGroup:
     def patterns(self) -> list[str]:
         """The patterns of `match`."""
         return [self.match] if isinstance(self.match, str) else self.match or []
+
+
+def group_node(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the node of a group of the config, whose optimizer may be a bare name."""
+    optim = OPTIMIZERS.as_node(group.get("optim"))
+    return {**group, "name": "parameters", **({} if optim is None else {"optim": optim})}
 
 
 def _own_optimizer(options: Options) -> Iterator[Fault]:

@@ -12,7 +12,7 @@ from xformer_kit.optim.adam import AdamW
 from xformer_kit.optim.combined import Combined
 from xformer_kit.optim.common import rate_faults, skipped
 from xformer_kit.optim.grouping import OPTIMIZERS
-from xformer_kit.registry import Node, at_least, in_range
+from xformer_kit.registry import Fault, Node, at_least, in_range
 from xformer_kit.tensors import ParameterInfo, canonical
 from xformer_kit.tensors.parametrization import Growth
 
@@ -90,6 +90,10 @@ class Muon(Combined):
         yield from rate_faults(options, "Try 0.02.")
         yield from in_range(options, momentum=(0, 1), normalise=(0, 1))
         yield from at_least(options, iterations=1)
+        other = OPTIMIZERS.as_node(options.other)
+        if isinstance(other, Mapping) and other["name"] == "muon":
+            rule = "trains what is no hidden matrix, and muon trains hidden matrices"
+            yield Fault("other", rule, "muon", "Try adamw.")
 
 
 def shape_factor(scale: Scale, out: float, into: float) -> float:
@@ -149,7 +153,7 @@ def layout(parameter: Tensor, info: ParameterInfo, per_head: bool) -> Layout:
     rows = int(first) if first.isdigit() and int(first) > 0 else 1
     if per_head and info.head_channels and len(axes) >= 2:
         sizes = [
-            n // info.head_channels if "*" in axis and "head_dim" in axis else 1
+            n // info.head_channels if "*" in axis and "heads" in axis.split("*")[0] else 1
             for axis, n in zip(axes[-2:], parameter.shape[-2:], strict=True)
         ]
         return Layout(*sizes)

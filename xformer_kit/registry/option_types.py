@@ -74,7 +74,7 @@ def type_name(annotation: Any) -> str:
         count = f"{len(args)} " if origin is tuple and args[-1:] != (...,) else ""
         return f"list of {count}{type_name(args[0])}" if args else "list"
     if origin is dict or annotation is dict:
-        return f"mapping of {type_name(args[1])}" if args else "mapping"
+        return f"mapping of {type_name(args[1])}" if args[1:] not in ((), (Any,)) else "mapping"
     return getattr(annotation, "__name__", str(annotation))
 
 

@@ -16,6 +16,7 @@ depend on the outer module; "" is the module itself. If a module and one inside 
 parameter, the outer one counts. `parameter_table` collects the descriptions of a model.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -49,8 +50,9 @@ class ParameterInfo:
     zero_gradient: whether its gradient may be zero in every step, by the component's mathematics.
     shared_by_heads: whether it is of an attention and has no axis of heads: a shard of the heads
     needs all of it.
-    head_channels: size of the factor head_dim or v_head_dim of an axis such as heads*head_dim, if
-    the module that describes it has that attribute; found by `parameter_table`.
+    head_channels: channels of a head in an axis such as heads*2*head_dim: the product of the sizes
+    after the number of heads. `parameter_table` finds it if the module that describes the parameter
+    has attributes of these names.
     """
 
     role: Role
@@ -249,9 +251,11 @@ def _described(
 
 
 def _with_head_channels(info: ParameterInfo, module: nn.Module) -> ParameterInfo:
-    factors = {name for axis in info.axes or () if "*" in axis for name in axis.split("*")}
-    sizes = [vars(module).get(name) for name in ("head_dim", "v_head_dim") if name in factors]
-    return replace(info, head_channels=sizes[0]) if sizes else info
+    for heads, *factors in (axis.split("*") for axis in info.axes or ()):
+        sizes = [int(name) if name.isdigit() else vars(module).get(name) for name in factors]
+        if "heads" in heads and sizes and info.head_channels is None and None not in sizes:
+            return replace(info, head_channels=math.prod(sizes))
+    return info
 
 
 def _unstated(own: OwnedParameter) -> ParameterInfo:

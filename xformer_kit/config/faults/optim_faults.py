@@ -46,7 +46,10 @@ def width_faults(config: Node, task: bool) -> Faults:
         return
     rule = "parametrization=mup"
     for name in unstated(meta_model(config))[:3]:
-        fix = "State it: parameter_info = {'q': hidden('heads*head_dim', 'dim')}."
+        own = name.removesuffix(".weight").rpartition(".")[2]
+        fix = (
+            f"State it: parameter_info = {{'{own}': hidden('dim', 'dim')}}, if these are its axes."
+        )
         yield Fault("model.parametrization", f"needs the axes of {name}", "mup", fix)
     for path, node in (("attn", config["attn"]),):
         if node.get("scale", 0) is None and not has_plain_scale(node):
@@ -57,6 +60,8 @@ def width_faults(config: Node, task: bool) -> Faults:
     for key, group in ((nodes.get("optim") or {}).get("groups") or {}).items():
         if group.get("optim"):
             nodes[f"optim.groups.{key}.optim"] = group["optim"]
+    others = {f"{path}.other": node["other"] for path, node in nodes.items() if "other" in node}
+    nodes |= {path: node for path, node in others.items() if node}
     for path, node in nodes.items():
         name = node if isinstance(node, str) else node["name"]
         if not has_width_rule(name):

@@ -78,6 +78,8 @@ class Compositional(MultiHead):
         value_dim = self.v_head_dim
         self.v = nn.Linear(dim, retrievals * value_dim, bias)
         self.v_head_dim = retrievals * value_dim
+        written = hidden("dim", "heads*v_head_dim", writes=True, head_channels=value_dim)
+        self.parameter_info = {"o": written}
         channels = choice_dim or value_dim
         self.choice_q = nn.Linear(dim, heads * channels, bias) if retrievals > 1 else None
         # A bias would add the same to each retrieval.
