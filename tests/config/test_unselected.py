@@ -67,7 +67,7 @@ test_a_name_of_another_library = refusals_with(
         "attn.rope_theta=1": "attn.rope_theta: is called position.theta here; got 1.",
         "d_model=64": "d_model: is called model.dim here; got 64. Try model.dim=64.",
         "model.d_model=64": "model.d_model: is called model.dim here; got 64. Try model.dim=64.",
-        "model.position=rotary": "freeze, unfreeze_at, encoder, decoder. Try position=rotary.",
+        "model.position=rotary": "checkpoint_activations, encoder, decoder. Try position=rotary.",
         "trainer.steps=3": "trainer.steps: is called trainer.max_steps here; got 3. Try"
         " trainer.max_steps=3.",
     }

@@ -52,6 +52,15 @@ def test_layers_have_geometric_rates():
     assert [*shown.values()] == [0.25, 0.5, 1.0, 1.0]
 
 
+def test_another_optimizer_of_a_group_may_be_a_bare_name():
+    groups = {"e": {"role": "embedding", "optim": "sgd"}}
+    by_name, optimizer = found({"name": "adamw", "groups": groups})
+    assert [type(one).__name__ for one in optimizer.optimizers] == ["AdamW", "SGD"]
+    assert by_name["embed.weight"]["momentum"] == 0.9
+    words = ["optim.groups.e={role: embedding, optim: sgd}"]
+    assert compose(words, data=False)["optim"]["groups"]["e"]["optim"] in ("sgd", {"name": "sgd"})
+
+
 def test_another_optimizer_for_a_group_steps_and_is_saved():
     node = {
         "name": "sgd",
@@ -98,7 +107,7 @@ GROUPS = "optim.groups"
         ),
         (
             [f"{GROUPS}.e={{role: embedding, match: embed}}"],
-            "optim.groups.e: must say which parameters by role or by match, not both. Try"
+            "optim.groups.e: must say which parameters, either by role or by match. Try"
             " role: embedding, or match: decoder.*.attn.",
         ),
         (

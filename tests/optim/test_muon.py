@@ -11,6 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.messages import messages
+from xformer_kit import build, compose
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.tiny_composition import build_tiny_model
 from xformer_kit.optim import OPTIMIZERS, create_optimizer, muon
@@ -122,6 +123,43 @@ def test_each_head_is_a_matrix():
         factor = 0.02 * math.sqrt(max(1, grad.shape[0] / grad.shape[1]))
         moved = cut(before[f"{name}.weight"]) - cut(weight.detach())
         assert_close(moved, factor * direction, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("attn", "expected"),
+    [  # (rows, columns) of blocks; values of compositional attention belong to no head
+        ({}, {"q": (4, 1), "k": (2, 1), "v": (2, 1), "o": (1, 4)}),
+        ({"name": "latent"}, {"q": (4, 1), "k": (4, 1), "v": (4, 1), "o": (1, 4), "kv": (1, 1)}),
+        ({"name": "differential"}, {"q": (4, 1), "k": (2, 1), "v": (2, 1), "o": (1, 4)}),
+        ({"name": "compositional"}, {"q": (4, 1), "k": (2, 1), "v": (1, 1), "o": (1, 4)}),
+        (
+            {"name": "gated_delta", "v_heads": 8},
+            {"q": (4, 1), "k": (4, 1), "v": (8, 1), "o": (1, 8)},
+        ),
+        ({"name": "linear"}, {"q": (4, 1), "k": (4, 1), "v": (4, 1), "o": (1, 4)}),
+    ],
+    ids=lambda value: value.get("name", "") if isinstance(value, dict) else "",
+)
+def test_each_head_of_each_attention_is_a_block(attn, expected):
+    words = [f"attn.{key}={value}" for key, value in attn.items() if key != "name"]
+    name = attn.get("name", "multi_head")
+    shared = ["attn.kv_heads=2"] if expected["k"] == (2, 1) else []
+    sizes = ["model.dim=64", "model.layers=1", "attn.heads=4", "position=none"]
+    model = build(compose([f"attn={name}", *words, *shared, *sizes], data=False), vocab_size=9)
+    table, parameters = parameter_table(model), dict(model.named_parameters())
+    for short, blocks in expected.items():
+        full = f"decoder.0.attn.{short}.weight"
+        if full not in parameters:
+            assert short == "kv", short
+            continue
+        found = muon.layout(parameters[full], table[full], per_head=True)
+        assert (found.rows, found.columns) == blocks, short
+
+
+def test_muon_for_the_other_parameters_is_refused():
+    (message,) = messages(OPTIMIZERS.faults({"name": "muon", "other": "muon"}, "optim", Context()))
+    assert message.endswith("trains hidden matrices; got muon. Try adamw.")
 
 
 def test_only_hidden_matrices_by_their_role():

@@ -147,6 +147,11 @@ def test_a_bias_of_logits_changes_them_by_as_much_at_every_width():
             " of adamw, adam, muon, adamw_8bit, lion, schedule_free.",
         ),
         (
+            ["optim=muon", "optim.other=sgd"],
+            "optim.other: has no rule for the rates of model.parametrization=mup; got sgd. Choose"
+            " one of adamw, adam, muon, adamw_8bit, lion, schedule_free.",
+        ),
+        (
             ["optim=muon", "optim.per_head=true", "attn.head_dim=16"],
             "optim.per_head: has matrices that do not grow with the width, with attn.head_dim, and"
             " parametrization=mup no rule; got true. Leave one out.",
@@ -182,6 +187,6 @@ def test_a_component_without_stated_axes_is_refused_by_name(tmp_path):
         composed("model.dim=64", *MUP, f"components=[{file}]", "ffn=plain_map")
     forget_user_components([FFNS])
     assert messages(error.value.faults)[0] == (
-        "model.parametrization: needs the axes of decoder.0.ffn.map.weight; got mup. State it:"
-        " parameter_info = {'q': hidden('heads*head_dim', 'dim')}."
+        "model.parametrization: needs the axes of decoder.0.ffn.map.weight; got mup. State it in"
+        " its module: parameter_info = {NAME: hidden('dim', 'dim')}, by its axes."
     )

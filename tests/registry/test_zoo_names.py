@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from xformer_kit.config.options.groups import GROUPS, NESTED_GROUPS
+from xformer_kit.config.options.settings import SETTINGS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.registry.zoo import ZOO
 
@@ -52,6 +53,8 @@ def words_of_the_core() -> frozenset[str]:
         for name in registry.keys() - registry.zoo.keys():
             options = registry.options(name)
             found |= {name, *options, *(c for o in options.values() for c in choices(o.type))}
+    settings = (option for group in SETTINGS for option in SETTINGS.options(group).values())
+    found |= {choice for option in settings for choice in choices(option.type)}
     for path in sorted(ZOO.parent.rglob("*.py")):
         if ZOO not in path.parents:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

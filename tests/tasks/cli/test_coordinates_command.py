@@ -42,7 +42,10 @@ def test_the_exit_code_says_whether_changes_depend_on_the_width(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--widths", "64"], "--widths: must be at least two widths; got 64. Try 64,128,256."),
+        (
+            ["--widths", "64"],
+            "--widths: must be at least two values of model.dim; got 64. Try 64,128,256.",
+        ),
         (["--steps", "0"], "--steps: must be at least 1; got 0."),
         (
             ["optim=sgd", "model.parametrization=mup", "model.base_dim=64"],

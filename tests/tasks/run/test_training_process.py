@@ -45,7 +45,7 @@ def test_a_warm_up_that_is_not_shorter_than_the_run_is_shortened_with_a_note(con
     assert start_run(run_config, tmp_path / "short", quiet=True) == 0
     sentence = (
         "schedule.warmup: 20 steps are not fewer than the 20 of the run, so the warm-up is"
-        " shortened to a tenth of the run, 2."
+        " shortened to a tenth of the run, 2 steps."
     )
     assert sentence in (tmp_path / "short" / "train.log").read_text()
     rates = read_columns(tmp_path / "short" / "metrics.csv")["lr"]

@@ -46,10 +46,7 @@ def width_faults(config: Node, task: bool) -> Faults:
         return
     rule = "parametrization=mup"
     for name in unstated(meta_model(config))[:3]:
-        own = name.removesuffix(".weight").rpartition(".")[2]
-        fix = (
-            f"State it: parameter_info = {{'{own}': hidden('dim', 'dim')}}, if these are its axes."
-        )
+        fix = "State it in its module: parameter_info = {NAME: hidden('dim', 'dim')}, by its axes."
         yield Fault("model.parametrization", f"needs the axes of {name}", "mup", fix)
     for path, node in (("attn", config["attn"]),):
         if node.get("scale", 0) is None and not has_plain_scale(node):
