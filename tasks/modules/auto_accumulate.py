@@ -10,6 +10,18 @@ from xformer_kit.data.buckets import ROW_MULTIPLE, step_rows
 from xformer_kit.registry import config_error
 
 
+def micro_batches(task: Any) -> int:
+    """Returns trainer.accumulate; for auto the checkpoint's value, or the smallest number of
+    micro-batches that fit into the device's memory. task: as in `fewest_micro_batches`.
+    """
+    wanted = task.config["trainer"].get("accumulate", "auto")
+    if isinstance(wanted, int):
+        return wanted
+    if task.step or task.device.type != "cuda":
+        return task.accumulate
+    return fewest_micro_batches(task)
+
+
 def fewest_micro_batches(task: Any) -> int:
     """Runs forward and backward with 1, 2, ... micro-batches per step until one does not run out of
     memory; returns their number, the largest of all ranks.

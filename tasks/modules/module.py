@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from tasks import Config, Metrics, State
-from tasks.modules.auto_accumulate import fewest_micro_batches
+from tasks.modules.auto_accumulate import micro_batches
 from tasks.modules.step_hooks import StepHooks
 from tasks.process.exit_codes import SignalBox, encode_signal
 from tasks.process.ranks import DataRank
@@ -148,7 +148,7 @@ class Task(pl.LightningModule):
         if self.checkpoint:
             self._restore_optimizer(self.checkpoint)
         # After the optimizer's state has been loaded, which needs memory.
-        self.accumulate = self._accumulate_steps()
+        self.accumulate = micro_batches(self)
         self.signals.waits_for_step = True  # from here a signal waits for the end of the step
         self._set_global_step()
         # Lightning counts batches from here to the next validation.
@@ -253,17 +253,6 @@ class Task(pl.LightningModule):
         if self._scaler is not None and checkpoint.scaler is not None:
             self._scaler.load_state_dict(checkpoint.scaler)
         self.checkpoint = None
-
-    def _accumulate_steps(self) -> int:
-        """trainer.accumulate; for auto the checkpoint's value, or the smallest number of
-        micro-batches that fit into the device's memory.
-        """
-        wanted = self.config["trainer"].get("accumulate", "auto")
-        if isinstance(wanted, int):
-            return wanted
-        if self.step or self.device.type != "cuda":
-            return self.accumulate
-        return fewest_micro_batches(self)
 
     def register_gradient_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Calls `hook(scale)` in each step, before clipping. The gradient of the mean loss is

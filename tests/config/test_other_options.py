@@ -39,7 +39,7 @@ def fault_of(word):
         ("early_stopping=false", "got false. It is off unless set: leave it out."),
         ("attn.sliding_window=64", "Try mask=sliding_window mask.window=128."),
         ("attention_bias=true", "Try attn.bias=true."),
-        ("gradient_checkpointing=true", "set trainer.accumulate=4, or lower data.batch_size."),
+        ("gradient_checkpointing=true", "Try model.checkpoint_activations=block."),
         ("lr_scheduler_type=linear", "Try schedule=linear."),
         ("fp16=true", "Try trainer.precision=16-mixed."),
         ("neftune_noise_alpha=5", "Try extra.embedding_noise.alpha=5."),

@@ -209,12 +209,10 @@ def test_activations_that_transformers_calls_otherwise(name, here):
 
 
 @pytest.mark.parametrize("key", ["gradient_checkpointing", "activation_checkpointing"])
-def test_activations_are_not_recomputed(key):
+def test_activation_checkpointing_has_another_name(key):
     assert faults_of(f"trainer.{key}=true") == (
-        (
-            f"trainer.{key}: activations are kept, not computed again; got true. For less memory"
-            " leave it out and set trainer.accumulate=4, or lower data.batch_size."
-        ),
+        f"trainer.{key}: is called model.checkpoint_activations here; got true. Try"
+        " model.checkpoint_activations=block.",
     )
 
 

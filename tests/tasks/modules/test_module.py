@@ -13,6 +13,7 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.stopping import NonFiniteGuard, SignalStop
+from tasks.modules.auto_accumulate import micro_batches
 from tasks.modules.module import Task
 from tasks.process.exit_codes import NonFinite, SignalBox, StoppedBySignal
 from tasks.process.ranks import DataRank
@@ -241,4 +242,4 @@ def test_a_resumed_run_keeps_its_number_of_micro_batches(config):
     made = config("trainer.accumulate=auto")
     task = Task(made, torch.nn.Linear(1, 1), None, total_steps=10)
     task._device, task.step, task.accumulate = torch.device("cuda"), 3, 4
-    assert task._accumulate_steps() == 4
+    assert micro_batches(task) == 4
