@@ -1,4 +1,4 @@
-"""Each optimizer in a run: in mixed precision, and from a checkpoint in another process."""
+"""Each optimizer in a run in mixed precision, and the checkpoint of one in another process."""
 
 import subprocess
 import sys
@@ -15,10 +15,11 @@ WORDS += ["model.dim=64", "model.layers=1", "attn.heads=2", "data.seq_len=16", "
 
 @pytest.mark.extended
 @pytest.mark.parametrize("optim", OPTIMIZERS)
-def test_a_run_in_mixed_precision_ends_and_its_checkpoint_is_read(optim, begin):
+def test_a_run_in_mixed_precision_ends(optim, begin):
     """An optimizer computes in its own precision, not in that of the model."""
     code, run = begin("run", *WORDS, f"optim={optim}", "trainer.precision=bf16-mixed")
     assert code == 0
-    script = f"from xformer_kit import load; load({str(run)!r})"
-    found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr[-500:]
+    if optim == "adamw_8bit":  # whose state is of a class of its library
+        script = f"from xformer_kit import load; load({str(run)!r})"
+        found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True)
+        assert found.returncode == 0, found.stderr[-500:]
