@@ -67,7 +67,7 @@ def score_texts(
     objective, tokenizer = run.objective, run.objective.tokenizer
     if sources is None:
         encoded = encode_lines(tokenizer, texts, "--input")
-        examples = [{"tokens": tokenizer.with_start(ids)} for ids in encoded]
+        examples = [{"tokens": tokenizer.whole(ids)} for ids in encoded]
     else:
         source_ids = encode_lines(objective.source_tokenizer, sources, "--input")
         answer_ids = encode_lines(tokenizer, texts, "--reference")

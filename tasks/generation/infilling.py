@@ -49,8 +49,9 @@ def split_at_holes(objective: Any, text: str, where: str) -> tuple[str | None, l
     one, and the ids of each piece between holes.
 
     A hole is `<mask>`, or the next sentinel if the task has sentinels. If the tokenizer's words
-    include the space before them, the space before a hole belongs to the hidden word. Raises
-    ConfigError for a text without holes and for sentinels that are not in order.
+    include the space before them, the space before a hole belongs to the hidden word, unless the
+    token of a published model for it has no lstrip. Raises ConfigError for a text without holes and
+    for sentinels that are not in order.
     """
     mode_token = next(
         (name for name in getattr(objective, "mode_tokens", ()) if text.startswith(name)), None
@@ -73,12 +74,21 @@ def split_at_holes(objective: Any, text: str, where: str) -> tuple[str | None, l
         raise config_error(where, rule, got=f"{len(matches)}, {matches[0][0]} first")
     bounds = [0, *(edge for match in matches for edge in match.span()), len(text)]
     pieces = [text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]
-    if _words_include_space(objective.tokenizer):
+    if _takes_space(objective.tokenizer, holes[0]):
         pieces = [piece.removesuffix(" ") for piece in pieces[:-1]] + pieces[-1:]
     empty = np.empty(0, np.int64)
     return mode_token, [
         encode_line(objective.tokenizer, piece, where) if piece else empty for piece in pieces
     ]
+
+
+def _takes_space(tokenizer: Any, hole: str) -> bool:
+    """Whether the space before a hole belongs to it: as the file of a published tokenizer says of
+    its token, else if the tokens of words include the space before them.
+    """
+    if hole in tokenizer.published:
+        return bool(tokenizer.added.get(tokenizer.published[hole], {}).get("lstrip"))
+    return _words_include_space(tokenizer)
 
 
 def _words_include_space(tokenizer: Any) -> bool:

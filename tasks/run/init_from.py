@@ -42,7 +42,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     allow = config["init_from"].get("allow")
     run, file, saved, checkpoint, weights = read_source(config)
     tokens = _tokens(run, saved, objective)
-    vocabularies = _vocabulary_tensors(model)
+    vocabularies = vocabulary_tensors(model)
     rows = {
         name: _rows(tokens[side], min(size, len(weights.get(name, ()))))
         for name, (size, side) in vocabularies.items()
@@ -78,7 +78,7 @@ def check_shapes(config: Config) -> None:
         model = build_model(config, size, None if config["tokenizer"]["shared"] else size)
     rows = {
         name: [(at, at) for at in range(min(size, len(weights.get(name, ()))))]
-        for name, (size, _) in _vocabulary_tensors(model).items()
+        for name, (size, _) in vocabulary_tensors(model).items()
     }
     allow = config["init_from"].get("allow")
     # A pattern may be of a tensor that depends on the vocabularies of the data.
@@ -164,8 +164,8 @@ def _new_rows(pairs: Sequence[tuple[int, int]], count: int) -> tuple[int, int]:
     return count - sum(own < count for own, _ in pairs), count
 
 
-def _vocabulary_tensors(model: Any) -> dict[str, tuple[int, str]]:
-    """Returns {name: (rows, tokenizer)} of each parameter with a row for each token."""
+def vocabulary_tensors(model: Any) -> dict[str, tuple[int, str]]:
+    """Returns {name: (rows, tokenizer)} of each tensor with a row for each token."""
     source_embed = getattr(model, "source_embed", None)
     separate = model.two_stacks and source_embed is not None
     source = nn.ModuleList([source_embed, model.get_submodule("encoder")] if separate else [])
@@ -177,6 +177,8 @@ def _vocabulary_tensors(model: Any) -> dict[str, tuple[int, str]]:
             parameter = parameters[name]
             side = "source_tokenizer" if id(parameter) in of_source else "tokenizer"
             found[name] = len(parameter), side
+    if "head.bias" in dict(model.named_buffers()):  # model.head_bias=fixed
+        found["head.bias"] = len(model.head.bias), "tokenizer"
     return found
 
 

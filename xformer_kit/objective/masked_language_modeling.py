@@ -100,9 +100,8 @@ class MaskedLanguageModeling(CrossEntropy):
         """Returns ids (t,) of a text in pieces with a `<mask>` between each two, for one unknown
         token each; with the tokens that a published model reads around a text.
         """
-        ids = join_pieces(pieces, [self.tokenizer.special(MASK)] * (len(pieces) - 1))
-        before, after = self.tokenizer.around or ([], [])
-        return np.concatenate([before, ids, after]).astype(np.int64)
+        holes = [self.tokenizer.special(MASK)] * (len(pieces) - 1)
+        return self.tokenizer.whole(join_pieces(pieces, holes))
 
     def most_likely(self, model: Any, ids: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Returns the probabilities and ids, (m, count), of the `count` most likely tokens for each

@@ -12,8 +12,12 @@ from tasks.cli import main
 from tasks.cli.command import load_run
 from tasks.generation.decoding import generate_answers
 from tasks.generation.infilling import fill_masks, restore_spans, split_at_holes
+from tasks.run.init_from import vocabulary_tensors
 from xformer_kit import build, compose
+from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.data.tokenizer.exported import write_tokenizer
 from xformer_kit.export import save_published
+from xformer_kit.objective.denoising import MASK
 
 transformers = pytest.importorskip("transformers")
 TEXT = ["the quick brown fox jumps over the lazy dog " * 9]
@@ -25,13 +29,32 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def published(folder, preset, specials, template, settings, ids, *words):
-    """Writes a model with a tokenizer of transformers, and returns the tokenizer."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+def of_words(specials):
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     library = Tokenizer(models.WordLevel(unk_token=specials[1]))
     library.pre_tokenizer = pre_tokenizers.Whitespace()
     library.train_from_iterator(TEXT, trainers.WordLevelTrainer(special_tokens=specials))
+    return library
+
+
+def of_bytes(specials):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    library = Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    options = {"special_tokens": specials, "initial_alphabet": alphabet, "vocab_size": 300}
+    library.train_from_iterator(TEXT, trainers.BpeTrainer(**options))
+    return library
+
+
+def published(folder, preset, specials, template, settings, ids, *words, make=of_words):
+    """Writes a model with a tokenizer of transformers, and returns the tokenizer."""
+    from tokenizers import processors
+
+    library, specials = make(specials), [str(getattr(s, "content", s)) for s in specials]
     named = [(name, library.token_to_id(name)) for name in specials]
     library.post_processor = processors.TemplateProcessing(template, None, named)
     size = f"model.vocab_size={library.get_vocab_size() + 3}"
@@ -68,6 +91,32 @@ def test_a_hole_is_the_mask_of_the_model_within_its_own_first_and_last_token(mas
     likely = fill_masks(run, ["the <mask> fox"], 3, "--prompt")[0].likely[0]
     top = torch.softmax(logits, -1)[: len(tokenizer)].topk(3).values
     torch.testing.assert_close(torch.tensor([p for _, p in likely]), top, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("lstrip", [True, False])
+def test_the_space_before_a_hole_is_the_masks_if_its_file_says_so(lstrip, tmp_path):
+    from tokenizers import AddedToken
+
+    specials = [*BERT, AddedToken("[MASK]", lstrip=lstrip, special=True)]
+    tokenizer = published(tmp_path / "m", "bert", specials, "[CLS] $A [SEP]", {}, {}, make=of_bytes)
+    run = opened(tmp_path / "m")
+    pieces = split_at_holes(run.objective, "the <mask> fox", "--prompt")[1]
+    ids = run.objective.join_with_blanks(pieces).tolist()
+    assert ids == tokenizer("the [MASK] fox")["input_ids"]
+
+
+def test_the_mask_that_a_task_adds_has_its_name_in_an_exported_tokenizer(tmp_path):
+    tokenizer = TOKENIZERS.create({"name": "bpe", "vocab_size": 300})
+    tokenizer.fit(TEXT)
+    tokenizer.specials = (MASK,)
+    write_tokenizer(tmp_path, tokenizer, {}, False)
+    read = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert read.mask_token_id == tokenizer.special(MASK) == read(MASK)["input_ids"][0]
+
+
+def test_the_fixed_bias_of_logits_keeps_its_rows_if_the_vocabulary_grows():
+    model = build(compose(["preset=bart", *SMALL, "model.vocab_size=20"], data=False))
+    assert vocabulary_tensors(model)["head.bias"] == (len(model.head.bias), "tokenizer")
 
 
 def test_a_model_without_a_mask_is_refused(tmp_path, capsys):
@@ -110,11 +159,14 @@ def test_a_fixed_second_token_of_an_answer_is_refused(tmp_path, capsys):
     assert "must have a token in place of <s> of the task" in capsys.readouterr().err
 
 
-def test_a_decoder_reads_the_first_token_of_its_template_before_a_text(tmp_path, capsys):
-    """Texts have the log-likelihood and the continuation that transformers computes."""
+@pytest.mark.parametrize("template", ["<s> $A", "<s> $A </s>"])
+def test_a_decoder_reads_the_tokens_of_its_template_around_a_text(template, tmp_path, capsys):
+    """Texts have the log-likelihood and, without an end, the continuation that transformers
+    computes.
+    """
     settings = {"bos_token": "<s>", "unk_token": "<unk>"}
-    template = "<s> $A"
-    tokenizer = published(tmp_path / "m", "llama3", ["<s>", "<unk>"], template, settings, {})
+    specials = ["<s>", "<unk>", "</s>"]
+    tokenizer = published(tmp_path / "m", "llama3", specials, template, settings, {})
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval()
     text = "the quick brown fox"
     ids = torch.tensor(tokenizer([text])["input_ids"])
@@ -124,11 +176,13 @@ def test_a_decoder_reads_the_first_token_of_its_template_before_a_text(tmp_path,
     (tmp_path / "text").write_text(text)
     assert main(["score", str(tmp_path / "m"), "--input", str(tmp_path / "text"), "--json"]) == 0
     (score,) = json.loads(capsys.readouterr().out)
-    assert (score["tokens"], score["nats"]) == (4, pytest.approx(nats, abs=1e-4))
+    count = ids.shape[1] - 1
+    assert (score["tokens"], score["nats"]) == (count, pytest.approx(nats, abs=1e-4))
     assert main(["evaluate", str(tmp_path / "m"), "--input", str(tmp_path / "text"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["tokens"], found["bytes"]) == (4, len(text))
-    assert found["loss"] == pytest.approx(nats / 4, abs=1e-5)
+    assert (found["tokens"], found["bytes"]) == (count, len(text))
+    assert found["loss"] == pytest.approx(nats / count, abs=1e-5)
+    ids = ids[:, :5]  # without an end
     options = ["--prompt", text, "--temperature", "0", "--max-new-tokens", "5"]
     assert main(["generate", str(tmp_path / "m"), *options]) == 0
     answer = theirs.generate(ids, max_new_tokens=5, do_sample=False, eos_token_id=None)

@@ -100,6 +100,13 @@ class Tokenizer:
         before, _ = self.around or ([], [])
         return np.concatenate([before, flat(ids)]).astype(np.int64)
 
+    def whole(self, ids: Ids) -> np.ndarray:
+        """Returns the ids (t,) of a whole text, int64: within those that a published model reads
+        around each text.
+        """
+        _, after = self.around or ([], [])
+        return np.concatenate([self.with_start(ids), after]).astype(np.int64)
+
     def join(self, ids: Ids) -> bytes:
         """Returns the joined bytes of tokens. Special tokens have none."""
         pieces, size = self._pieces, self.vocab_size

@@ -7,6 +7,7 @@ from typing import Any
 
 from xformer_kit.data import cache
 from xformer_kit.data.tokenizer.library import LibraryTokenizer
+from xformer_kit.objective.denoising import MASK
 from xformer_kit.objective.seq2seq import END, START
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
@@ -32,6 +33,8 @@ def write_tokenizer(
         ids = {"bos_token_id": start, "eos_token_id": tokenizer.special(END)}
         if two_stacks:
             ids["decoder_start_token_id"] = start
+    if MASK in names:
+        settings["mask_token"] = names[MASK]
     if END in names:
         end_name = names[END]
         settings |= {"eos_token": end_name, "pad_token": end_name}
