@@ -83,8 +83,8 @@ def split_at_holes(objective: Any, text: str, where: str) -> tuple[str | None, l
 
 
 def _takes_space(tokenizer: Any, hole: str) -> bool:
-    """Whether the space before a hole belongs to it: as the file of a published tokenizer says of
-    its token, else if the tokens of words include the space before them.
+    """Whether the space before a hole belongs to it: `lstrip` of its token in the file of a
+    published tokenizer; else whether the tokens of words include the space before them.
     """
     if hole in tokenizer.published:
         return bool(tokenizer.added.get(tokenizer.published[hole], {}).get("lstrip"))
