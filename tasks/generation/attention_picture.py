@@ -78,10 +78,11 @@ def attention_weights(
             "--target", f"is of a run with sources and targets; this one is of task={task}"
         )
     else:
-        ids = _encode(objective, objective.tokenizer, text)
-        if objective.predicts_every_token:
-            ids = objective.tokenizer.with_start(ids)
-        ids = ids.astype("int64")
+        tokenizer = objective.tokenizer
+        ids = _encode(objective, tokenizer, text)
+        if not _has_holes(objective, text):
+            around = tokenizer.with_start if objective.predicts_every_token else tokenizer.whole
+            ids = around(ids)
         inputs = {"ids": torch.from_numpy(ids)[None].to(device_of(run))}
     if not next(iter(inputs.values())).shape[1]:  # type: ignore[union-attr]
         raise config_error(
@@ -107,9 +108,13 @@ def _pair_inputs(run: Any, text: str, target: str | None) -> State:
     return {"target": batch["target"].ids, "source": batch["source"].ids}
 
 
+def _has_holes(objective: Any, text: str) -> bool:
+    """Whether a text has holes, and the task has tokens for them."""
+    return bool(HOLE.search(text)) and hasattr(objective, "join_with_blanks")
+
+
 def _encode(objective: Any, tokenizer: Any, text: str) -> Any:
     """Returns the ids of --text, with the task's mask or sentinel tokens for holes."""
-    fills = objective.text_use == "fills"
-    if fills or (HOLE.search(text) and hasattr(objective, "join_with_blanks")):
+    if _has_holes(objective, text):
         return objective.join_with_blanks(split_at_holes(objective, text, "--text")[1])
     return encode_line(tokenizer, text, "--text")

@@ -289,7 +289,7 @@ class Task(pl.LightningModule):
 
     def seed_micro_batch(self, step: int, micro: int) -> None:
         """Seeds dropout by (seed, step, micro-batch, rank among those with different data)."""
-        seed = derive_seed("dropout", self._seed, step, micro, DataRank.of(self.trainer).rank)
+        seed = derive_seed("dropout", self._seed, step, micro, self._data_rank.rank)
         seed_generators(seed, self.device)
 
     def _start_step(self) -> None:

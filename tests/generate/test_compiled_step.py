@@ -9,7 +9,7 @@ from torch._dynamo.utils import counters
 
 from xformer_kit import ConfigError, build, compose
 from xformer_kit.generate import stream
-from xformer_kit.generate.compiled_step import STEPS, CompiledModel
+from xformer_kit.generate.compiled_step import CACHES, CompiledModel
 from xformer_kit.generate.prompt import CachedModel, prompt_of
 
 SMALL = ["model.dim=48", "model.layers=2", "attn.heads=4"]
@@ -75,7 +75,7 @@ def test_one_graph_computes_the_logits_of_ordinary_steps(line):
             # angles of rotary positions are fp32, and their sines differ in the last digit
             torch.testing.assert_close(found, expected, atol=1e-7, rtol=1e-7)
     assert counters["stats"]["unique_graphs"] == 1
-    assert len(STEPS[model]) == 1
+    assert len(CACHES[model]) == 1
 
 
 def test_each_length_has_a_graph_which_equal_models_share_and_which_keeps_none():
@@ -83,7 +83,7 @@ def test_each_length_has_a_graph_which_equal_models_share_and_which_keeps_none()
     for model in models:
         for new in (5, 120):
             model.generate(IDS, new, compiled=True, temperature=0.0)
-    assert [len(STEPS[model]) for model in models] == [2, 2]
+    assert [len(CACHES[model]) for model in models] == [2, 2]
     assert counters["stats"]["unique_graphs"] == 2
     dead = weakref.ref(models[0])
     del models, model

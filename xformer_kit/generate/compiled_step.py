@@ -5,6 +5,7 @@ keys after it are hidden as padding is. On CUDA torch replays the graph as a CUD
 """
 
 import math
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
 
@@ -18,8 +19,8 @@ from xformer_kit.tensors.tokens import Tokens
 
 LENGTHS = 128  # a cache has a multiple of so many tokens, so that few graphs are compiled
 CAUSAL = (math.inf, 0)  # the band of a mask that hides only later tokens
-# model -> rows and lengths of caches -> caches that no generation uses, and the compiled step
-STEPS: WeakKeyDictionary[nn.Module, dict[Any, tuple[Any, Any]]] = WeakKeyDictionary()
+# model -> rows and lengths of caches -> caches that no generation uses, kept for the next one
+CACHES: WeakKeyDictionary[nn.Module, dict[Any, Any]] = WeakKeyDictionary()
 
 
 class CompiledModel(CachedModel):
@@ -37,34 +38,41 @@ class CompiledModel(CachedModel):
 
     def __call__(self, new: Tensor) -> Tensor:
         if self.caches is None:
-            self.caches, self.step = self._begin()
+            self.caches = self._begin()
+            self.step = compiled_step(self.caches.at.is_cuda)
         self.caches.at.add_(1)
         return self.checked(self.step(self.model, self.caches, new[:, None], self.source))
 
-    def _begin(self) -> tuple[Any, Any]:
-        """Returns the caches and the step for this number of rows and lengths."""
-        past, steps = self.past, STEPS.setdefault(self.model, {})
+    def _begin(self) -> Any:
+        """Returns the caches for this number of rows and lengths, with what the prompt has
+        cached.
+        """
+        past, kept = self.past, CACHES.setdefault(self.model, {})
         if self.model.stack.needs_recompute(past, _tokens_after(past)):
             rule = f"a position depends on the number of tokens, {past.max_len}"
             raise config_error("compiled", rule, fix="Leave it out.")
         dtypes = [t.dtype for own in past.caches for c in own.values() for t in c.tensors]
         key = past.rows, past.max_len, past.source_len, *dtypes
-        made = steps.pop(key, None)
-        if made is None:
+        if (caches := kept.pop(key, None)) is None:
             caches = past.full_length()
-            mode = "reduce-overhead" if caches.at.is_cuda else "default"
             limits: Any = torch._dynamo.config  # of all models and lengths together
             limits.recompile_limit += 1
-            made = caches, torch.compile(_step, fullgraph=True, dynamic=False, mode=mode)
-        made[0].begin(past)
-        finalize(self, steps.__setitem__, key, made)  # for the next text
-        return made
+        caches.begin(past)
+        finalize(self, kept.__setitem__, key, caches)
+        return caches
 
 
 def _tokens_after(past: Any) -> Tokens:
     """As many tokens as the caches have room for."""
     tokens: Any = past.tokens
     return Tokens(tokens.ids.new_zeros(past.rows, past.max_len - past.length))
+
+
+@cache
+def compiled_step(on_cuda: bool) -> Any:
+    """Returns the compiled `_step`, which has a graph for each shape of its inputs."""
+    mode = "reduce-overhead" if on_cuda else "default"
+    return torch.compile(_step, fullgraph=True, dynamic=False, mode=mode)
 
 
 def _step(model: Any, caches: Any, ids: Tensor, source: Any) -> Tensor:

@@ -17,7 +17,6 @@ from torch.utils.checkpoint import (
 
 from xformer_kit.model.block import Block
 
-BLOCK, SELECTIVE = "block", "selective"
 aten = torch.ops.aten
 # Operations whose outputs `selective` keeps: products of matrices, and fused attentions.
 KEPT = {
@@ -36,7 +35,7 @@ def checkpoint_activations(model: nn.Module, which: str | int) -> None:
     """
     blocks = [module for module in model.modules() if isinstance(module, Block)]
     every = which if isinstance(which, int) else 1
-    options: dict[str, Any] = {"context_fn": _selective} if which == SELECTIVE else {}
+    options: dict[str, Any] = {"context_fn": _selective} if which == "selective" else {}
     for at, block in enumerate(blocks):
         chosen = which != "none" and at % every == 0
         block.recomputed = partial(checkpoint, use_reentrant=False, **options) if chosen else None

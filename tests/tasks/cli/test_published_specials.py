@@ -10,6 +10,7 @@ import torch
 
 from tasks.cli import main
 from tasks.cli.command import load_run
+from tasks.generation.attention_picture import attention_weights
 from tasks.generation.decoding import generate_answers
 from tasks.generation.infilling import fill_masks, restore_spans, split_at_holes
 from tasks.run.init_from import vocabulary_tensors
@@ -91,6 +92,28 @@ def test_a_hole_is_the_mask_of_the_model_within_its_own_first_and_last_token(mas
     likely = fill_masks(run, ["the <mask> fox"], 3, "--prompt")[0].likely[0]
     top = torch.softmax(logits, -1)[: len(tokenizer)].topk(3).values
     torch.testing.assert_close(torch.tensor([p for _, p in likely]), top, atol=1e-5, rtol=0)
+
+
+def test_the_tokens_around_a_text_are_never_masked(tmp_path):
+    """Also in a window that holds no other token, as the last one of a text may."""
+    template = "[CLS] $A [SEP]"
+    tokenizer = published(tmp_path / "m", "bert", [*BERT, "[MASK]"], template, {}, {})
+    objective = opened(tmp_path / "m").objective
+    objective.rate = 1.0
+    ids = np.array([*tokenizer("the fox")["input_ids"], 0])  # the last of a window is dropped
+    labels = objective.example({"tokens": ids}, torch.Generator())["labels"]
+    assert labels.tolist() == [-1, *ids[1:3], -1]
+    labels = objective.example({"tokens": ids[[0, 3, 4]]}, torch.Generator())["labels"]
+    assert labels.tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("text", ["the quick fox", "the <mask> fox"])
+def test_the_attention_to_a_text_is_that_within_the_tokens_around_it(text, tmp_path):
+    template = "[CLS] $A [SEP]"
+    tokenizer = published(tmp_path / "m", "bert", [*BERT, "[MASK]"], template, {}, {})
+    weights = attention_weights(opened(tmp_path / "m"), text, None, None, None)
+    expected = tokenizer(text.replace("<mask>", "[MASK]"))["input_ids"]
+    assert [record.query.ids[0].tolist() for record in weights.values()] == [expected]
 
 
 @pytest.mark.parametrize("lstrip", [True, False])

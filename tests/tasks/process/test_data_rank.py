@@ -1,4 +1,4 @@
-"""Ranks with different data are told apart from all ranks."""
+"""The rank of a process among those that read different examples."""
 
 import re
 from pathlib import Path
