@@ -15,7 +15,7 @@ from xformer_kit.config.faults.data_faults import form_of
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.data.tokenizer.library import LibraryTokenizer
 from xformer_kit.optim import averages_weights
-from xformer_kit.optim.schedules import shortened, warmup_steps
+from xformer_kit.optim.schedules import SCHEDULES, shortened
 from xformer_kit.plan import stacks
 from xformer_kit.registry import config_error
 from xformer_kit.study.run_key import run_key
@@ -79,12 +79,8 @@ def schedule_notes(config: Config, steps: int) -> Iterator[str]:
     if (name := config["schedule"]["name"]) != "constant" and averages_weights(config["optim"]):
         optim = config["optim"]["name"]
         yield f"schedule: optim '{optim}' is meant for schedule=constant, not {name}."
-    decay = config["schedule"]["decay"] if name == "wsd" else 0.0
-    if decay and warmup_steps(warmup, steps) + round(decay * steps) > steps:
-        yield (
-            f"schedule.decay: {decay:g} of the {steps:,} steps of the run begins before the end of"
-            " the warm-up, after which the decay is shorter."
-        )
+    if getattr(SCHEDULES.create(config["schedule"], max_steps=steps), "is_cut", False):
+        yield "schedule: the decay would begin within the warm-up, and is therefore shorter."
 
 
 def mask_notes(config: Config) -> Iterator[str]:

@@ -58,12 +58,18 @@ class Schedule:
     """Base of all schedules: the warm-up, then the peak up to step `start`, then `decayed` from
     `start` to the last step.
 
-    min: lowest factor after the warm-up, reached at the last step.
+    min: lowest factor after the warm-up, reached at the last step. start: that of the decay; None:
+    the end of the warm-up.
+
+    Attribute is_cut: whether the decay would begin within the warm-up, and is therefore shorter.
     """
 
-    def __init__(self, max_steps: int, warmup: int | float, min: float = 1.0, start: int = 0):
+    def __init__(
+        self, max_steps: int, warmup: int | float, min: float = 1.0, start: int | None = None
+    ):
         self.warmup = warmup_steps(warmup, max_steps)
-        self.start = max(self.warmup, start)
+        self.start = self.warmup if start is None else max(self.warmup, start)
+        self.is_cut = start is not None and start + 1 < self.warmup
         self.last = max_steps - 1
         self.min = min
 

@@ -9,11 +9,11 @@ import pytest
 
 from tasks.logging import summary
 from tasks.modules.evaluation import Sample
-from tasks.run.checks import data_notes, mask_notes
+from tasks.run.checks import data_notes, mask_notes, schedule_notes
 from tasks.run.start import start_run
 from tests.data.tokenizer.tokenizer_forms import built
 from tests.user_components import forget_user_components
-from xformer_kit import load
+from xformer_kit import compose, load
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.data import prepare
 from xformer_kit.files.saved_files import read_columns
@@ -52,6 +52,24 @@ def test_a_warm_up_that_is_not_shorter_than_the_run_is_shortened_with_a_note(con
     assert max(rates[1]) == run_config["optim"]["lr"]
     assert start_run(config("trainer.max_steps=20"), tmp_path / "none", quiet=True) == 0
     assert "shortened" not in (tmp_path / "none" / "train.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["schedule=wsd", "schedule.warmup=2", "schedule.decay=0.8"], []),
+        (["schedule=wsd", "schedule.warmup=6", "schedule.decay=0.5"], ["the decay would begin"]),
+        (["schedule=cosine", "schedule.warmup=6"], []),
+        (["schedule=constant", "optim=schedule_free"], []),
+        (
+            ["schedule=cosine", "schedule.warmup=2", "optim=schedule_free"],
+            ["for schedule=constant"],
+        ),
+    ],
+)
+def test_notes_on_schedules_of_ten_steps(words, lines):
+    found = list(schedule_notes(compose(words, data=False), 10))
+    assert len(found) == len(lines) and all(map(str.__contains__, found, lines)), found
 
 
 @pytest.mark.parametrize(
