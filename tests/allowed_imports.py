@@ -18,7 +18,7 @@ LAYERS: list[set[str]] = [
     {"config/saved"},
     {"config/hydra"},
     {"config/line"},
-    {"config"},
+    {"checkpoint_shards", "config"},
     {"checkpoint", "inspect", "study"},
     {"pretrained"},
     {"api", "export", "init_source", "study/report", "with_loss"},

@@ -107,8 +107,8 @@ def start_new_python(home: Path, run: Path, text: Path, *more: str) -> subproces
     )
 
 
-def rank_environments(home: Path) -> list[dict[str, str]]:
-    """Returns the environment variables of two ranks as torchrun sets them."""
+def rank_environments(home: Path, count: int = 2) -> list[dict[str, str]]:
+    """Returns the environment variables of `count` ranks as torchrun sets them."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -119,23 +119,23 @@ def rank_environments(home: Path) -> list[dict[str, str]]:
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": str(port),
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "2",
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
         "GROUP_RANK": "0",
         "GROUP_WORLD_SIZE": "1",
     }
     return [
         environment(home) | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        for rank in range(2)
+        for rank in range(count)
     ]
 
 
-def start_ranks(home: Path, words: list[str]) -> list[ForkedTrain]:
-    """Starts the two ranks of a run."""
-    return [
-        ForkedTrain([*words, "trainer=ddp", "trainer.devices=2"], home, each)
-        for each in rank_environments(home)
-    ]
+def start_ranks(
+    home: Path, words: list[str], count: int = 2, trainer: str = "ddp"
+) -> list[ForkedTrain]:
+    """Starts the ranks of a run."""
+    strategy = [f"trainer={trainer}", f"trainer.devices={count}"]
+    return [ForkedTrain([*words, *strategy], home, each) for each in rank_environments(home, count)]
 
 
 def resume(home: Path, run: Path) -> ForkedTrain:

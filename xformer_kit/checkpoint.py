@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from xformer_kit.checkpoint_shards import Shards, ShardsError, read_shards
 from xformer_kit.config.saved.config_file import MAX_CONFIG_BYTES, parse_config
 from xformer_kit.files.saved_files import read_object, readable
 from xformer_kit.hub.load import load_model
@@ -259,6 +260,7 @@ class Checkpoint:
     stop: tuple[int, str, str] | None = None  # step, reason and detail of a callback's stop
     scaler: dict[str, float] | None = None  # of fp16
     callbacks: dict[str, Any] | None = None  # name -> state of a user's callback
+    shards: Shards | None = None  # tensors of a sharded model, which are in files of their own
 
     def entries(self) -> dict[str, Any]:
         """Returns the mapping of its file."""
@@ -270,10 +272,11 @@ class ImportedWeights(Checkpoint):
 
 
 def read(path: Path) -> Checkpoint:
-    """Returns the checkpoint in a file, with its tensors on the CPU.
+    """Returns the checkpoint in a file, with its tensors on the CPU, also those of a sharded model,
+    which are whole.
 
     Raises DamagedError for a file that cannot be read, lacks a field, or has a value of another
-    type.
+    type, and for files of tensors that are missing or damaged.
     """
     if path.name in (MODEL, PUBLISHED):
         return _imported(path)
@@ -281,10 +284,38 @@ def read(path: Path) -> Checkpoint:
     if missing := [name for name in hints if name not in state and not hasattr(Checkpoint, name)]:
         raise DamagedError(f"it has no {', '.join(missing)}")
     found = {name: state[name] for name in hints if name in state}
+    if "shards" in found:
+        _add_shards(found, path.parent)
     faults = (fault for name in found for fault in _type_faults(hints[name], found[name], name))
     if fault := next(faults, None) or _config_fault(state["config"]):
         raise DamagedError(f"its {fault}")
     return Checkpoint(**found)
+
+
+def _add_shards(entries: dict[str, Any], place: Path) -> None:
+    """Reads the tensors of a sharded model into the entries of a checkpoint. Raises
+    DamagedError.
+    """
+    if fault := next(_type_faults(Shards, entries["shards"], "shards"), None):
+        raise DamagedError(f"its {fault}")
+    try:
+        for (*path, name), tensor in read_shards(place, entries.pop("shards")):
+            inner: Any = entries
+            for key in path:
+                inner = inner[key]
+            inner[name] = tensor
+    except ShardsError as error:
+        raise DamagedError(str(error)) from error
+    except Exception as error:  # a damaged file can raise exceptions of several types
+        raise DamagedError(f"its tensors cannot be read: {one_line(error)}") from error
+
+
+def shard_folder(path: Path) -> str | None:
+    """Returns the name of the directory with the tensors of a checkpoint; None if they are in its
+    file. Raises DamagedError.
+    """
+    shards = read_mapping(path).get("shards")
+    return shards["folder"] if shards else None
 
 
 def _imported(path: Path) -> ImportedWeights:

@@ -13,6 +13,7 @@ from tasks.callbacks.cadence import Cadence
 from tasks.checkpoints import checkpoints
 from tasks.modules.evaluation import EvaluatedTask as Task
 from xformer_kit.checkpoint import DamagedError, read_weights
+from xformer_kit.tensors.shards import part, part_like
 
 log = logging.getLogger("xformer")
 
@@ -37,13 +38,13 @@ class Averages:
     average: dict[str, Tensor] | None = None  # is saved in checkpoints
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
-        self.weights = [p.detach() for p in task.model.parameters()]
-        self.names = [name for name, _ in task.model.named_parameters()]
+        self.parameters = {name: p.detach() for name, p in task.model.named_parameters()}
+        self.weights = [part(p) for p in self.parameters.values()]  # share their memory
         if self.decay is not None:
-            start = [self.saved[name] for name in self.names] if self.saved else self.weights
-            self.moving_average = [w.clone() for w in self.weights]
-            torch._foreach_copy_(self.moving_average, start)
-            self.average = self._by_name(self.moving_average)  # shares its tensors
+            self.average = {name: p.clone() for name, p in self.parameters.items()}
+            self.moving_average = [part(tensor) for tensor in self.average.values()]
+            if self.saved:
+                torch._foreach_copy_(self.moving_average, self._parts(self.saved))
         if trainer.is_global_zero:
             for file in self._files():
                 step = _step(file)
@@ -57,11 +58,13 @@ class Averages:
             torch._foreach_lerp_(self.moving_average, self.weights, 1 - self.decay)
         step = task.step
         is_due = self.cadence.saves_at(step) or self.cadence.is_last(step)
-        if self.count > 1 and is_due and trainer.is_global_zero:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            checkpoints.write_file(task.state_dict(), self.folder / f"weights_{step}.pt")
-            for file in self._files()[: -self.count]:
-                file.unlink()
+        if self.count > 1 and is_due:
+            state = task.whole_state()
+            if trainer.is_global_zero:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                checkpoints.write_file(state, self.folder / f"weights_{step}.pt")
+                for file in self._files()[: -self.count]:
+                    file.unlink()
 
     def on_validation_start(self, trainer: Any, task: Task) -> None:
         self.trained: list[Tensor] = []
@@ -76,20 +79,21 @@ class Averages:
         if not self.trained:
             return
         if not self.moving_average:
-            self.average = self._by_name([w.clone() for w in self.weights])
+            self.average = {name: p.clone() for name, p in self.parameters.items()}
         torch._foreach_copy_(self.weights, self.trained)
 
     def on_train_end(self, trainer: Any, task: Task) -> None:
         """Keep the averaged weights for the test, the sample, and later use."""
         if self.average is not None and self.cadence.is_last(task.step):
-            torch._foreach_copy_(self.weights, [self.average[name] for name in self.names])
+            torch._foreach_copy_(self.weights, [part(tensor) for tensor in self.average.values()])
 
     def _replace_weights(self, weights: list[Tensor]) -> None:
         self.trained = [w.clone() for w in self.weights]
         torch._foreach_copy_(self.weights, weights)
 
-    def _by_name(self, tensors: list[Tensor]) -> dict[str, Tensor]:
-        return dict(zip(self.names, tensors, strict=True))
+    def _parts(self, state: State) -> list[Tensor]:
+        """This rank's parts of whole tensors, in the order of the parameters."""
+        return [part(part_like(state[name], p)) for name, p in self.parameters.items()]
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("weights_*.pt"), key=_step)
@@ -101,16 +105,16 @@ class Averages:
         states = []
         for file in self._files():
             try:
-                states.append(read_weights(file, self._by_name(self.weights)))
+                states.append(read_weights(file, self.parameters))
             except DamagedError as error:
                 log.warning("%s is damaged (%s) and is left out of the average.", file, error)
         if not states:
             return self.weights
-        means = []
-        for name, w in zip(self.names, self.weights, strict=True):
-            total: Any = sum(state[name].to(w.device, torch.double) for state in states)
-            means.append((total / len(states)).to(w.dtype))
-        return means
+        means = {}
+        for name, p in self.parameters.items():
+            total: Any = sum(state[name].to(p.device, torch.double) for state in states)
+            means[name] = (total / len(states)).to(p.dtype)
+        return self._parts(means)
 
 
 def _step(file: Path) -> int:

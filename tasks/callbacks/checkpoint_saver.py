@@ -48,12 +48,15 @@ class CheckpointSaver:
             self.save(trainer, task)
 
     def on_exception(self, trainer: Any, task: Task, error: BaseException) -> None:
-        """Save the state after the last complete step if another rank was lost.
+        """Save the state after the last complete step if another rank was lost, unless the model is
+        sharded.
 
         Only on CPUs: with NCCL, operations after a failed exchange may never return. Nothing is
         saved during an update.
         """
         if not ranks.lost_connection(error) or not trainer.training or not task.step_state.complete:
+            return
+        if task.is_sharded:
             return
         if trainer.is_global_zero and trainer.strategy.root_device.type == "cpu":
             with suppress(Exception):  # the barrier after the state is written fails as well
@@ -87,6 +90,9 @@ class CheckpointSaver:
             callbacks=self._callback_states(),
             **self.constants,
         )
+        if task.is_sharded:
+            share = strategy.broadcast
+            checkpoint = checkpoints.write_tensors(checkpoint, self.folder, share)
         if trainer.is_global_zero:
             checkpoints.write(checkpoint, self.folder)
             self.keep(task.step)

@@ -96,7 +96,7 @@ def create_observers(
         run.recorder,
         *_built_in(run),
         bar and ProgressObserver(bar, run.recorder.clock),
-        bar and trainer.get("sample", True) and Samples(run.run_dir, run.logger),
+        trainer.get("sample", True) and Samples(run.run_dir, run.logger),
         averages,
         saver,
         profiled_steps and run.is_rank_zero and Profile(run.run_dir, profiled_steps),

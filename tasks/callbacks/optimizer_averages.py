@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tasks.callbacks.cadence import Cadence
 from tasks.modules.evaluation import EvaluatedTask as Task
+from xformer_kit.tensors.shards import part
 
 
 @dataclass(eq=False)
@@ -20,23 +21,23 @@ class OptimizerAverages:
     """
 
     cadence: Cadence
-    weights: list[Tensor] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
+    parameters: dict[str, Tensor] = field(default_factory=dict)
+    weights: list[Tensor] = field(default_factory=list)  # this rank's parts; share their memory
     trained: list[Tensor] = field(default_factory=list)
     optimizer: Any = None
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.optimizer = trainer.optimizers[0]
-        self.names = [name for name, _ in task.model.named_parameters()]
-        self.weights = [p.detach() for p in task.model.parameters()]
+        self.parameters = {name: p.detach() for name, p in task.model.named_parameters()}
+        self.weights = [part(p) for p in self.parameters.values()]
 
     @property
     def average(self) -> dict[str, Tensor]:
         """The averaged weights, which a checkpoint holds next to the trained ones."""
         self._average()
-        found = [w.clone() for w in self.weights]
+        found = {name: p.clone() for name, p in self.parameters.items()}
         self._restore()
-        return dict(zip(self.names, found, strict=True))
+        return found
 
     def on_validation_start(self, trainer: Any, task: Task) -> None:
         self._average()

@@ -17,6 +17,7 @@ from xformer_kit.inspect import plot_bias, plot_mask
 from xformer_kit.inspect.attention_record import AttentionRecord, record_attention
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.style import require_matplotlib
+from xformer_kit.model.sharding import whole_parameters
 
 
 @dataclass(eq=False)
@@ -53,10 +54,14 @@ class AttentionPictures:
         if "attention" in options.of:
             weights = self._attention_weights(task)
         for kind in kinds:
-            if kind in options.of and self.draws:
+            if kind in options.of and (self.draws or task.is_sharded):
+                with whole_parameters(model):
+                    picture = functions[kind]()
+                if not self.draws:
+                    continue
                 folder = self.run_dir / "pictures"
                 folder.mkdir(exist_ok=True)
-                path = functions[kind]().save(folder / f"{kind}_{task.step:06d}.png")
+                path = picture.save(folder / f"{kind}_{task.step:06d}.png")
                 self.logger.picture(f"pictures/{kind}", path, task.step)
 
     def _attention_weights(self, task: Task) -> dict[str, AttentionRecord]:

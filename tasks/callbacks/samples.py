@@ -17,14 +17,18 @@ COLUMNS = ["step", "prompt", "text", "right"]  # right: the expected text, if th
 
 @dataclass(eq=False)
 class Samples:
-    """Appends `task.sample()`, which does not change the random numbers of training."""
+    """Appends `task.sample()`, which does not change the random numbers of training. The ranks of a
+    sharded model all compute it, and the first writes.
+    """
 
     run_dir: Path
     logger: Any
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
+        if not (trainer.is_global_zero or task.is_sharded):
+            return
         sample = task.sample()
-        if sample is None:
+        if sample is None or not trainer.is_global_zero:
             return
         path = self.run_dir / "samples.csv"
         rows = [row for row in _rows(path) if row[0] < task.step] + [[task.step, *sample]]

@@ -1,18 +1,22 @@
 """Reads and writes checkpoint files. A file is written under a temporary name, flushed and renamed,
 so that a kill or a full disk leaves a valid checkpoint.
 
+The tensors of a sharded model are in a directory next to it, shards_N of step N, which is removed
+when no checkpoint has it.
+
 A run's checkpoints/ has last.ckpt, the one before it as previous.ckpt, and best.ckpt with the best
 value of checkpoints.metric; with checkpoints.keep_best above 1 or checkpoints.keep_every, also
 step_N.ckpt of each kept step N. Each is a zip archive of torch.save, whose checksums are verified
 when it is read.
 """
 
+import itertools
 import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,10 +25,34 @@ import torch
 
 from tasks.logging.files import sync_path
 from tasks.process.exit_codes import DISK_FULL, NoRun, NotSaved
-from xformer_kit.checkpoint import Checkpoint, DamagedError, kept_steps, read, step_file
+from xformer_kit.checkpoint import (
+    Checkpoint,
+    DamagedError,
+    kept_steps,
+    read,
+    shard_folder,
+    step_file,
+)
+from xformer_kit.checkpoint_shards import PREFIX, separated, write_shards
 
 log = logging.getLogger("xformer")
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
+
+
+def write_tensors(checkpoint: Checkpoint, folder: Path, share: Callable[[Any], Any]) -> Checkpoint:
+    """Writes the tensors that ranks share into a new directory; all ranks must call it. Returns the
+    checkpoint that `write` saves. share: returns the value of the first rank. Raises NotSaved on
+    all ranks.
+    """
+    entries, tensors = separated(checkpoint.entries())
+    step, numbers = checkpoint.global_step, itertools.count(2)
+    with _raises_not_saved(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"{PREFIX}{step}"
+        while (folder / name).exists():  # of a run that saved this step and was set back
+            name = f"{PREFIX}{step}_{next(numbers)}"
+        shards = write_shards(tensors, folder / share(name))
+        return replace(checkpoint, **entries, shards=shards)
 
 
 def write(checkpoint: Checkpoint, folder: Path) -> None:
@@ -65,7 +93,22 @@ def keep(folder: Path, step: int, best: Sequence[int], count: int, every: int | 
         for number in kept_steps(folder):
             if number <= step and not is_kept(number):
                 step_file(folder, number).unlink(missing_ok=True)
+        _remove_unused_shards(folder)
         sync_path(folder)
+
+
+def _remove_unused_shards(folder: Path) -> None:
+    """Removes the directories of tensors that no checkpoint has; none if one cannot be read."""
+    found = list(folder.glob(f"{PREFIX}*"))
+    if not found:
+        return
+    try:
+        used = {shard_folder(path) for path in folder.glob("*.ckpt*")}
+    except DamagedError:
+        return
+    for each in found:
+        if each.name not in used:
+            shutil.rmtree(each, ignore_errors=True)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -126,6 +169,7 @@ def remove_temporary_files(folder: Path) -> None:
     """Removes the temporary files of killed processes."""
     for path in folder.glob(".*.ckpt.*"):
         path.unlink(missing_ok=True)
+    _remove_unused_shards(folder)
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Any
 from tasks import Config, Facts, State
 from tasks.logging.run_logger import RunLogger, of_run
 from tasks.logging.wandb_run import start_wandb_run, wandb_id
+from xformer_kit.checkpoint import shard_folder
 
 # A directory with these files works as RUN in `xformer generate RUN` and the like.
 ARTIFACT_FILES = (
@@ -62,9 +63,13 @@ class WandbRunLogger(RunLogger):
 
         run = self.lightning.experiment
         artifact = wandb.Artifact(f"checkpoints-{run.id}", type="model", metadata={"step": step})
-        for name in ARTIFACT_FILES:
-            if (path := self.run_dir / name).exists():
-                artifact.add_file(str(path), name=name)
+        found = [name for name in ARTIFACT_FILES if (self.run_dir / name).exists()]
+        for name in found:
+            artifact.add_file(str(self.run_dir / name), name=name)
+        checkpoints = [self.run_dir / name for name in found if name.endswith(".ckpt")]
+        for folder in {shard_folder(path) for path in checkpoints} - {None}:
+            place = f"checkpoints/{folder}"
+            artifact.add_dir(str(self.run_dir / place), name=place)
         run.log_artifact(artifact, aliases=["latest", f"step-{step}"])
 
 

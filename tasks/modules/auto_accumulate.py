@@ -17,7 +17,8 @@ def micro_batches(task: Any) -> int:
     wanted = task.config["trainer"].get("accumulate", "auto")
     if isinstance(wanted, int):
         return wanted
-    if task.step or task.device.type != "cuda":
+    # Of a sharded model all ranks must run out of memory together.
+    if task.step or task.device.type != "cuda" or task.is_sharded:
         return task.accumulate
     return fewest_micro_batches(task)
 

@@ -18,6 +18,8 @@ from xformer_kit.checkpoint import Checkpoint
 from xformer_kit.data import Batch
 from xformer_kit.data.preparation.training_data import TrainingData
 from xformer_kit.metrics import of_split
+from xformer_kit.model.sharding import reshard
+from xformer_kit.objective import summed_loss
 from xformer_kit.tensors.uncompiled import uncompiled
 
 BATCH_SIZE = 64  # examples in a batch of the test split
@@ -77,14 +79,18 @@ class EvaluatedTask(Task):
         """
         data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         with uncompiled() if batch_idx in data.short_batches else nullcontext():
-            self.split_metrics.evaluate(
-                self.objective, self.model, batch, data.valid_parts[batch_idx]
-            )
+            if batch_idx < len(data.valid_parts):
+                self.split_metrics.evaluate(
+                    self.objective, self.model, batch, data.valid_parts[batch_idx]
+                )
+            else:  # a rank with fewer batches than others, which need it if the model is sharded
+                summed_loss(self.objective, self.model, batch)
 
     def on_validation_epoch_end(self) -> None:
         """Sets `validation` and trainer.callback_metrics."""
         self.validation = self.split_metrics.compute() | self.validation_metrics()
         self.split_metrics.reset()
+        reshard(self.model)
         # trainer.callback_metrics, for users' callbacks; Recorder passes metrics to the loggers
         metrics = {name: float(value) for name, value in of_split(self.validation).items()}
         self.log_dict(metrics, logger=False, sync_dist=self.trainer.world_size > 1)
@@ -94,8 +100,8 @@ class EvaluatedTask(Task):
         return {}
 
     def test_metrics(self) -> Metrics:
-        """Metrics of the test split, computed once at the end of a run, on the first rank: those
-        that the config names; {} without a test split.
+        """Metrics of the test split, computed once at the end of a run, on the first rank, and of a
+        sharded model on all: those that the config names; {} without a test split.
         """
         metrics = self._metrics_of_predictions(self.device, synced=False)
         if not metrics or self.data.prepared.test is None:
@@ -131,4 +137,5 @@ class EvaluatedTask(Task):
             ):
                 yield
         finally:
+            reshard(self.model)
             self.model.train(training)

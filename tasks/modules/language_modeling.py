@@ -36,7 +36,7 @@ class LanguageModelingTask(EvaluatedTask):
 
     def _accuracy(self, split: str, rank: int, world: int) -> Metrics:
         """Returns accuracy and sequence_accuracy of a split, each rank computing its share of the
-        batches; {} if the examples have no labels.
+        batches, and as many batches as the others; {} if the examples have no labels.
         """
         examples = self.data.examples(split)
         if not len(examples) or "labels" not in examples[0]:
@@ -44,10 +44,11 @@ class LanguageModelingTask(EvaluatedTask):
         dtype = torch.float32 if self.device.type == "mps" else torch.float64
         counts = torch.zeros(4, dtype=dtype, device=self.device)
         with self.sampling():
-            for start in range(rank * BATCH_SIZE, len(examples), world * BATCH_SIZE):
+            for first in range(0, len(examples), world * BATCH_SIZE):
+                start = first + rank * BATCH_SIZE
                 rows = range(start, min(start + BATCH_SIZE, len(examples)))
-                batch = batch_to_device(self.device, [examples[i] for i in rows])
-                counts += count_correct(self.model, batch)
+                batch = batch_to_device(self.device, [examples[i] for i in rows or range(1)])
+                counts += count_correct(self.model, batch) * bool(rows)
         if world > 1:
             all_reduce(counts)
         correct, labelled, correct_examples, total = counts.tolist()

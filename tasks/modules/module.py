@@ -10,7 +10,6 @@ manual, and Lightning's hooks and callbacks run once per optimizer step.
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import lightning.pytorch as pl
@@ -22,7 +21,9 @@ from torch.utils.hooks import RemovableHandle
 
 from tasks import Config, Metrics, State
 from tasks.modules.auto_accumulate import micro_batches
+from tasks.modules.optimizer_state import load_optimizer
 from tasks.modules.step_hooks import StepHooks
+from tasks.modules.step_state import StepState
 from tasks.process.exit_codes import SignalBox, encode_signal
 from tasks.process.ranks import DataRank
 from tasks.process.seeds import derive_seed, seed_generators
@@ -33,30 +34,7 @@ from xformer_kit.objective import summed_loss
 from xformer_kit.optim import create_optimizer, rates, set_rate
 from xformer_kit.optim.freezing import Freezing
 from xformer_kit.optim.schedules import SCHEDULES
-
-
-@dataclass(slots=True)
-class StepState:
-    """State of the current or the last optimizer step.
-
-    A separate object, since setting an attribute of an nn.Module is slow.
-    """
-
-    # Sums over micro-batches and ranks: [nats, tokens, auxiliary loss].
-    sums: Tensor = field(default_factory=lambda: torch.zeros(3))
-    # Sum over ranks of `encode_signal` in tasks/process/exit_codes.py; () of 0 with one rank.
-    signals: Tensor = field(default_factory=lambda: torch.zeros(()))
-    # Tensors that the model's components report, summed over micro-batches and ranks.
-    report: dict[str, Tensor] = field(default_factory=dict)
-    # Norm of the gradient of the mean loss, before clipping.
-    grad_norm: Tensor = field(default_factory=lambda: torch.zeros(()))
-    # Whether the last step is complete and the next has not begun, so that it can be saved.
-    complete: bool = True
-    # Whether the update was skipped, as the loss or the gradient is not finite. None: it was not.
-    skipped: Tensor | None = None
-
-    nats = property(lambda self: self.sums[0])  # sum of the losses of the step's tokens, ()
-    tokens = property(lambda self: self.sums[1])  # number of the step's tokens, ()
+from xformer_kit.tensors.shards import part, part_like, whole
 
 
 class Task(pl.LightningModule):
@@ -79,9 +57,7 @@ class Task(pl.LightningModule):
         self.save_hyperparameters(config)
         self.config = config
         self.model = model
-        frozen = config["model"].get("freeze") or ()
-        self.freezing = Freezing(model, frozen, config["model"].get("unfreeze_at"))
-        self.freezing.set_step(0)
+        self._choose_frozen()
         self.objective = objective
         self.total_steps = total_steps
         self.signals = signals or SignalBox()
@@ -103,10 +79,28 @@ class Task(pl.LightningModule):
         self._gradient_hooks: dict[int, Callable[[Tensor], None]] = OrderedDict()
         self._hooks = StepHooks()
 
-    def setup(self, stage: str) -> None:
-        """Called before DDP wraps the model."""
+    def _choose_frozen(self) -> None:
+        """Chooses the parameters of the model that are not trained."""
+        options = self.config["model"]
+        self.freezing = Freezing(
+            self.model, options.get("freeze") or (), options.get("unfreeze_at")
+        )
+        self.freezing.set_step(0)
+
+    def configure_model(self) -> None:
+        """Called before the strategy wraps the model. A sharded model has other parameters, with
+        the values of those before.
+        """
+        if self.is_sharded:
+            self.trainer.strategy.shard(self.model)  # type: ignore[attr-defined]
+            self._choose_frozen()
         self.freezing.in_graph = self.trainer.world_size > 1
         self.freezing.set_step(self.step)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether ranks have parts of the parameters, so that all compute what one computes."""
+        return hasattr(self.trainer.strategy, "shard")
 
     def configure_optimizers(self) -> Optimizer:
         """Creates the config's optimizer; initial_lr of a group is its learning rate before the
@@ -169,6 +163,7 @@ class Task(pl.LightningModule):
                 self.trainer.strategy.pre_backward(loss)  # ranks average gradients in this one
             (loss if self._scaler is None else self._scaler.scale(loss)).backward()
             self._hooks.call("on_after_backward", self)
+        self.trainer.strategy.post_backward(loss)
         self.freezing.after_backward(self.step)
         self._reduce_sums()
         self.step_state.complete = False
@@ -203,11 +198,12 @@ class Task(pl.LightningModule):
         clip = self.config["trainer"].get("gradient_clip_val")
         scale = self._data_rank.ranks / self.step_state.tokens
         if "on_before_optimizer_step" in self._hooks:
-            torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
+            torch._foreach_mul_(list(map(part, gradients)), scale.to(gradients[0].dtype))
             scale = torch.ones_like(scale)
             self._hooks.call("on_before_optimizer_step", self, self._optimizer)
             gradients = [p.grad for p in self._trainable if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = whole(torch.nn.utils.get_total_norm(gradients))
+        gradients = [part(gradient) for gradient in gradients]
         self.step_state.grad_norm = norm * scale
         for hook in self._gradient_hooks.values():
             hook(scale)
@@ -226,13 +222,22 @@ class Task(pl.LightningModule):
         """The model's state_dict, so that checkpoints hold its names without the prefix `model.`"""
         return self.model.state_dict(*args, **kwargs)
 
+    def whole_state(self) -> State:
+        """The state_dict of all ranks; {} on ranks of a sharded model that are not the first. All
+        must call it.
+        """
+        state, strategy = self.state_dict(), self.trainer.strategy
+        return strategy.gathered(state) if self.is_sharded else state  # type: ignore[attr-defined]
+
     def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
+        own = dict(self.model.named_parameters())
+        state = {k: part_like(v, own[k]) if k in own else v for k, v in state.items()}
         return self.model.load_state_dict(state, strict=strict, assign=assign)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Loads a checkpoint. The optimizer's state is loaded in on_fit_start, when the trainer has
-        an optimizer.
-        """
+        """Loads a checkpoint; on_fit_start loads the optimizer's state, when there is one."""
+        if self.config["trainer"].get("precision") == "64-true":
+            self.model.double()  # before Lightning does it, so that no weight is rounded
         self.load_state_dict(checkpoint.state_dict)
         self.step = checkpoint.global_step
         self.skipped_steps = torch.tensor(checkpoint.skipped_steps)
@@ -248,7 +253,7 @@ class Task(pl.LightningModule):
 
     def _restore_optimizer(self, checkpoint: Checkpoint) -> None:
         """Loads the states of the optimizer, the metrics' sums and the fp16 scaler."""
-        self._optimizer.load_state_dict(dict(checkpoint.optimizer))
+        load_optimizer(self._optimizer, checkpoint.optimizer)
         self.metric_sums += self.metric_sums.new_tensor(checkpoint.metric_sums)
         if self._scaler is not None and checkpoint.scaler is not None:
             self._scaler.load_state_dict(checkpoint.scaler)

@@ -5,8 +5,6 @@ targets.
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from tasks import Metrics
 from tasks.generation.decoding import first_answers
 from tasks.modules.configured_metrics import text_measures
@@ -22,13 +20,13 @@ class Seq2SeqTask(EvaluatedTask):
 
     def validation_metrics(self) -> Metrics:
         """Metrics of `task.decoded` examples, spread evenly over the split; each rank generates the
-        answers of its share.
+        answers of its share, and those of a sharded model all answers.
         """
         count, split = self.config["task"]["decoded"], self.data.prepared.valid
-        rank, world = DataRank.of(self.trainer)
+        rank, world = DataRank.of_generation(self)
         indices = range(0, len(split), max(1, len(split) // max(1, count)))[:count]
         pairs = self._pairs(split, indices[rank::world])
-        per_rank = all_gather(pairs, self.trainer.world_size)
+        per_rank = all_gather(pairs, world)
         return self._metrics([pair for pairs in per_rank for pair in pairs])
 
     def test_metrics(self) -> Metrics:
@@ -66,7 +64,7 @@ class Seq2SeqTask(EvaluatedTask):
         decode, beam = self.data.prepared.tokenizer.decode, self.config["task"]["beam"]
         max_new_tokens = self.config["data"]["seq_len"]
         options = {"beam": beam} if beam > 1 else {"temperature": 0.0}
-        with self.sampling(), torch.inference_mode():
+        with self.sampling():
             answers = first_answers(self, examples, max_new_tokens=max_new_tokens, **options)
         return [
             (decode(answer), decode(example["target"]))

@@ -93,6 +93,13 @@ class DataRank(NamedTuple):
         found = trainer.distributed_sampler_kwargs  # None for one device
         return cls(found["rank"], found["num_replicas"]) if found else cls(0, 1)
 
+    @classmethod
+    def of_generation(cls, task: Any) -> "DataRank":
+        """That of a rank when texts are generated. The ranks of a sharded model generate all texts
+        together: each text has its own number of steps, and every step needs all ranks.
+        """
+        return cls(0, 1) if task.is_sharded else cls.of(task.trainer)
+
 
 def all_gather(value: Any, world_size: int) -> list[Any]:
     """Returns the values of all ranks, in the order of the ranks."""

@@ -16,6 +16,7 @@ from tasks.modules.evaluation import EvaluatedTask
 from tasks.process.exit_codes import REMEDIES, RESTART_HINT, NonFinite
 from tasks.process.ranks import DataRank, all_gather
 from xformer_kit.data.batch import Batch, collate, map_tensors
+from xformer_kit.tensors.shards import part
 
 log = logging.getLogger("xformer")
 NOT_FOUND = "nothing on this rank"
@@ -63,7 +64,8 @@ def _save_finite_state(task: EvaluatedTask, saver: Any, step: int) -> str:
     if not saver.cadence.saves_checkpoints:
         return "Nothing is kept: trainer.enable_checkpointing is false."
     # The gradient may have been finite, and the updated weights not.
-    if not all(bool(torch.isfinite(w).all()) for w in task.model.parameters()):
+    is_finite = all(map(_is_finite, task.model.parameters()))
+    if not all(all_gather(is_finite, task.trainer.world_size)):
         if saver.saved_step < 0:
             return "There is no checkpoint before it."
         return f"The last checkpoint is of step {saver.saved_step}."
@@ -74,13 +76,13 @@ def _save_finite_state(task: EvaluatedTask, saver: Any, step: int) -> str:
 
 def _first_nonfinite(task: EvaluatedTask, batch: Batch, step: int) -> str:
     """The name of the first parameter, module output, or gradient that is not finite in a replay of
-    a step.
+    a step, which ends only after its last operation: those of a sharded model need all ranks.
     """
-    model = task.model
+    model, found = task.model, list[str]()
     for name, parameter in model.named_parameters():
-        if not bool(torch.isfinite(parameter).all()):
-            return f"the parameter {name}, already before the step"
-    found: list[str] = []
+        if not _is_finite(parameter):
+            found.append(f"the parameter {name}, already before the step")
+            break
     hooks = [
         hook
         for name, module in model.named_modules()
@@ -90,24 +92,30 @@ def _first_nonfinite(task: EvaluatedTask, batch: Batch, step: int) -> str:
     try:
         for micro in range(task.accumulate):
             task.seed_micro_batch(step, micro)
-            loss = task.loss_sum(task.micro_batch(batch, micro))
-            if not found and not bool(torch.isfinite(loss)):
-                found.append("the loss")
             with warnings.catch_warnings():
-                # Torch warns of backward hooks on modules whose inputs need no gradient.
+                # Torch warns of backward hooks on modules whose inputs need no gradient, and on
+                # sharded ones.
                 warnings.simplefilter("ignore")
+                loss = task.loss_sum(task.micro_batch(batch, micro))
+                if not found and not bool(torch.isfinite(loss)):
+                    found.append("the loss")
+                if task.is_sharded and micro == task.accumulate - 1:
+                    task.trainer.strategy.pre_backward(loss)  # the parts of gradients of all ranks
                 loss.backward()
-            if found:
-                return found[0]
         # Gradients of all micro-batches may add up to a value that is not finite.
         for name, parameter in reversed([*model.named_parameters()]):
-            if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
-                return f"the gradient of {name}"
-        return NOT_FOUND
+            if parameter.grad is not None and not _is_finite(parameter.grad):
+                found.append(f"the gradient of {name}")
+        return found[0] if found else NOT_FOUND
     finally:
         for hook in hooks:
             hook.remove()
         model.zero_grad()
+
+
+def _is_finite(value: Tensor) -> bool:
+    """Whether this rank's part of a tensor is finite."""
+    return bool(torch.isfinite(part(value)).all())
 
 
 def _register_hooks(name: str, module: nn.Module, found: list[str]) -> Iterator[RemovableHandle]:

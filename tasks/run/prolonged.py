@@ -130,6 +130,16 @@ def record(run_dir: Path, config: Config, step: int, steps_per_epoch: int) -> st
     return _message(config, step, before, after)
 
 
+def changed_layout(before: int, now: int) -> str:
+    """The end of a sentence on a resume in another number of processes; "" in the same one."""
+    if before == now:
+        return ""
+    return (
+        f", in {now} processes in place of {before}: the batches stay as they are, dropout has"
+        " other masks, and sums are rounded in another order"
+    )
+
+
 def has_same_rates(config: Config, step: int, before: int, after: int) -> bool:
     """Whether the first `step` steps have the same learning rates in runs of both lengths."""
     old, new = _schedules(config, before, after)

@@ -8,13 +8,14 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers.logger import DummyLogger
+from lightning.pytorch.plugins.precision import DoublePrecision
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
 from tasks import Config
 from tasks.process import ranks
 from xformer_kit.config.faults.machine import FLOAT8
-from xformer_kit.config.options.trainer_schema import OURS
+from xformer_kit.config.options.trainer_schema import OURS, SHARDED
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.model.float8 import use_float8
 from xformer_kit.registry import config_error
@@ -92,6 +93,11 @@ def make_trainer(
         "enable_autolog_hparams": False,
         "use_distributed_sampler": False,
     }
+    if options.get("strategy") in SHARDED:
+        arguments["inference_mode"] = False  # its tensors cannot be gathered for training
+        if arguments["precision"] == "64-true":  # Lightning's strategy has no name for it
+            del arguments["precision"]
+            arguments["plugins"] = [DoublePrecision()]
     try:
         trainer = pl.Trainer(**arguments)
     except (pl.utilities.exceptions.MisconfigurationException, ValueError, RuntimeError) as error:
@@ -153,5 +159,13 @@ def _on_gpu(options: Config) -> bool:
 def _strategy(options: Config, rank_count: int) -> Any:
     """trainer.strategy; auto: ddp if there are several ranks."""
     strategy = _option(options, "strategy", "ddp" if rank_count > 1 else "auto")
+    if strategy in SHARDED:
+        from tasks.process.sharded_strategy import ShardedStrategy
+
+        group = options.get("shard_ranks") or 1
+        if rank_count % group:
+            rule = f"must divide the {rank_count} ranks of the run"
+            raise config_error("trainer.shard_ranks", rule, got=group)
+        return ShardedStrategy(rank_count, options)
     # The model's after_step updates buffers equally on all ranks.
     return DDPStrategy(broadcast_buffers=False) if strategy == "ddp" else strategy

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tasks import Config, State
+from tasks import Config, Metrics, State
 from tasks.callbacks import Observers, user_callbacks
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.checkpoint_saver import CheckpointSaver
@@ -39,6 +39,7 @@ from xformer_kit.checkpoint import Checkpoint
 from xformer_kit.config import config_hash
 from xformer_kit.config.faults.machine import missing_loggers
 from xformer_kit.config.options.logger_options import as_loggers
+from xformer_kit.config.options.trainer_schema import SHARDED
 from xformer_kit.config.saved.config_file import check_unchanged, component_hashes
 from xformer_kit.data import prepare
 from xformer_kit.data.preparation.training_data import (
@@ -79,6 +80,7 @@ class TrainingProcess:
         self.trainer: Any = None
         self.checkpoint_saver: CheckpointSaver | None = None
         self.results: State = {}  # the content of summary.json, once it is written
+        self.flops_per_token: float | None = None
         self.heartbeat = heartbeat.start(config["trainer"])
         trainers.silence_lightning()
         if self.is_rank_zero:
@@ -109,7 +111,7 @@ class TrainingProcess:
         self._fit()
         if (skipped := int(self.task.skipped_steps)) and skipped == self.task.step:
             raise nonfinite.all_steps_skipped(skipped)
-        if self.is_rank_zero:
+        if self.is_rank_zero or self.task.is_sharded:
             self._finish()
         self.close(0)
         return 0
@@ -211,9 +213,12 @@ class TrainingProcess:
         self.trainer = trainers.make_trainer(
             config, callbacks, self.logger.lightning, self.total_steps
         )
-        if peak := peak_flops(self.trainer.strategy.root_device):
-            devices, flops_per_token = self.trainer.world_size, self._flops_per_token()
-            self.recorder.peak_speed = peak_speed(peak, devices, flops_per_token)
+        peak = peak_flops(self.trainer.strategy.root_device)
+        if peak or self.config["trainer"].get("strategy") in SHARDED:  # before it is sharded
+            self.flops_per_token = self._flops_per_token()
+        if peak:
+            devices = self.trainer.world_size
+            self.recorder.peak_speed = peak_speed(peak, devices, self.flops_per_token)
 
     def _create_bar(self) -> Bar:
         options = self.config["trainer"]
@@ -245,7 +250,8 @@ class TrainingProcess:
         step, model = self.task.step, self.task.model
         self._print_line(summary.start_line(self.config, model, self.data, self.run_dir))
         if self.checkpoint:
-            self._print_line(f"Going on at step {step:,} of {self.total_steps:,}.")
+            layout = prolonged.changed_layout(self.checkpoint.world_size, self.trainer.world_size)
+            self._print_line(f"Going on at step {step:,} of {self.total_steps:,}{layout}.")
         per_epoch = self.data.batches.steps_per_epoch
         if self.job.max_steps is not None and (
             line := prolonged.record(self.run_dir, self.config, step, per_epoch)
@@ -280,11 +286,14 @@ class TrainingProcess:
         return nonfinite.nonfinite_error(self.task, self.checkpoint_saver, step)
 
     def _finish(self) -> None:
-        """Computes the results, writes summary.json and prints the results."""
+        """Computes the results, and on the first rank writes and prints them."""
         if self.bar is not None:
             self.bar.close()
-        results = self._results()
+        computed = of_split(self.task.test_metrics(), TEST) | decoding_speed(self.task)
         sample = self.task.sample() if self.config["trainer"].get("sample", True) else None
+        if not self.is_rank_zero:
+            return
+        results = self._results(computed)
         results["sample"] = sample and sample.text
         summary.write(results, self.run_dir / summary.SUMMARY)
         (self.run_dir / summary.ENDED).unlink(missing_ok=True)
@@ -298,8 +307,10 @@ class TrainingProcess:
         else:
             summary.show(results, self.run_dir, sample, self.job.components)
 
-    def _results(self) -> State:
-        """The content of summary.json, without the sample."""
+    def _results(self, computed: Metrics) -> State:
+        """The content of summary.json, without the sample; computed: metrics of the test split and
+        the speed of decoding.
+        """
         config, prepared, task = self.config, self.prepared, self.task
         model: Any = task.model
         device = self.trainer.strategy.root_device
@@ -307,15 +318,14 @@ class TrainingProcess:
         speed, peak_speed = self.recorder.tokens_per_second(spent), self.recorder.peak_speed
         return {
             **self.recorder.last_validation(task),
-            **of_split(task.test_metrics(), TEST),
-            **decoding_speed(task),
+            **computed,
             "task": config["task"]["name"],
             "steps": task.step,
             "stopped": self.cadence.stop_message(),
             "steps_left_out": int(task.skipped_steps),
             "params": sum(p.numel() for p in model.parameters()),
             "params_trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
-            "flops_per_token": self._flops_per_token(),
+            "flops_per_token": self.flops_per_token or self._flops_per_token(),
             "tokens_per_second": speed,
             "mfu": speed / peak_speed if speed and peak_speed else None,
             "peak_memory_bytes": spent["peak_memory_bytes"],

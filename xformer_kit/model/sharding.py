@@ -1,23 +1,43 @@
 """Shards a model's parameters over processes, with torch's fully_shard."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import Shard
 
 from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
+from xformer_kit.tensors import canonical, parameter_table
 
 
 def shard(model: Model, mesh: DeviceMesh | None = None, **policy: Any) -> Model:
-    """Shards every block, and the other parameters as one group, in place. `policy`: options of
-    fully_shard.
+    """Shards every block, and the other parameters as one group, in place: each rank keeps a part
+    of every parameter (FSDP2; Zhao et al., 2023, arXiv:2304.11277). `policy`: options of
+    fully_shard. mesh: (ranks,), or (copies, ranks of a copy).
 
     Every rank must have the same weights. Gradients are averaged over ranks. A training step may
-    call `model(ids)`, `model.hidden(tokens)` and `model.head(hidden, target)`.
+    call `model(ids)`, `model.hidden(tokens)` and `model.head(hidden, target)`. After a forward pass
+    without a backward pass, call `reshard` before parameters are read or changed.
+
+    The first axis is divided; of experts, whose number may be below that of the ranks, one that the
+    ranks divide.
     """
+    table = parameter_table(model)
+    of_experts = {
+        parameter
+        for name, parameter in model.named_parameters()
+        if (table[canonical(name)].axes or ("",))[0] == "experts"
+    }
+    ranks = mesh.size(-1) if mesh else torch.distributed.get_world_size()
+    policy["shard_placement_fn"] = lambda parameter: (
+        Shard(_even_axis(parameter, ranks)) if parameter in of_experts else None
+    )
     for stack in (module for module in model.modules() if isinstance(module, Stack)):
         for block in stack.named_blocks.values():
             fully_shard(block, mesh=mesh, **policy)
@@ -28,6 +48,44 @@ def shard(model: Model, mesh: DeviceMesh | None = None, **policy: Any) -> Model:
         register_fsdp_forward_method(model, name)
     model.head.register_forward_pre_hook(partial(_unshard_head, model))
     return model
+
+
+def _even_axis(parameter: Tensor, ranks: int) -> int:
+    """The first axis that the ranks divide evenly, as fully_shard requires of others than 0; 0 if
+    there is none.
+    """
+    return next((axis for axis, size in enumerate(parameter.shape) if size % ranks == 0), 0)
+
+
+@contextmanager
+def whole_parameters(model: nn.Module) -> Iterator[None]:
+    """A context in which each rank has all parameters of a sharded model, to compute with a part of
+    it outside of its forward pass; no effect on a model that is not sharded.
+    """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.unshard()
+    try:
+        yield
+    finally:
+        reshard(model)
+
+
+def reshard(model: nn.Module) -> None:
+    """Frees the unsharded parameters that a forward pass has left; no effect on a model that is
+    not sharded.
+    """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def sync_gradients(model: nn.Module, now: bool) -> None:
+    """Sets whether the next backward passes average the gradients of all ranks, with those that
+    are not averaged yet, or keep them.
+    """
+    assert isinstance(model, FSDPModule)
+    model.set_requires_gradient_sync(now)
 
 
 def _unshard_head(

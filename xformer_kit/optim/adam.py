@@ -104,7 +104,7 @@ class SGD(torch.optim.SGD):
             momentum=momentum,
             weight_decay=weight_decay,
             nesterov=nesterov,
-            fused=uses_fused(params, fused),
+            fused=uses_fused(params, fused, of_parts=False),
         )
 
     @classmethod

@@ -8,16 +8,22 @@ import torch
 
 from xformer_kit.registry import Fault, Faults, Node, Options, above, at_least
 from xformer_kit.tensors.parametrization import Growth
+from xformer_kit.tensors.shards import is_shard
 
 FUSED = ("cpu", "cuda", "mps", "xpu")  # devices with torch's fused step
 
 
-def uses_fused(params: list[dict[str, Any]], fused: bool | None) -> bool:
-    """Whether torch's fused step is used: if None, if every parameter supports it."""
+def uses_fused(params: list[dict[str, Any]], fused: bool | None, of_parts: bool = True) -> bool:
+    """Whether torch's fused step is used: if None, if every parameter supports it. of_parts:
+    whether torch has it for parts of parameters (DTensors), too.
+    """
     if fused is not None:
         return fused
     parameters = [p for group in params for _, p in group["params"]]
-    return all(p.is_floating_point() and p.device.type in FUSED for p in parameters)
+    return all(
+        p.is_floating_point() and p.device.type in FUSED and (of_parts or not is_shard(p))
+        for p in parameters
+    )
 
 
 def per_input(options: Node, shape: Sequence[int], growth: Growth) -> float:

@@ -56,7 +56,11 @@ class OptimizerArguments:
 
 
 class OptimizerAttributes(Protocol):
-    """Optional methods of an optimizer, in addition to those of torch.optim.Optimizer."""
+    """Optional members of an optimizer, in addition to those of torch.optim.Optimizer."""
+
+    # Whether a rank can train its part of a parameter, a DTensor, with trainer.strategy=fsdp: yes,
+    # unless it is False.
+    trains_parts: bool
 
     @staticmethod
     def width_divisor(options: Node, shape: Sequence[int], growth: Growth) -> float:

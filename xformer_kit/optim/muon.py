@@ -15,11 +15,13 @@ from xformer_kit.optim.grouping import OPTIMIZERS
 from xformer_kit.registry import Fault, Node, at_least, in_range
 from xformer_kit.tensors import ParameterInfo, canonical
 from xformer_kit.tensors.parametrization import Growth
+from xformer_kit.tensors.shards import is_shard, part_like, whole
 
 COEFFICIENTS = 3.4445, -4.7750, 2.0315  # of the quintic iteration (Jordan et al., 2024)
 EPS = 1e-7
 # Operations of a step's iterations from which ranks share them: below, a message takes longer.
 SHARED = 2**30
+GATHERED = 2**26  # numbers of a sharded model's matrices that a rank has whole at once
 Scale = Literal["original", "match_rms_adamw"]
 
 
@@ -173,17 +175,28 @@ class _Matrices(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:  # type: ignore[override]
-        found = skipped(self)
-        taken = [
-            (p, group, self._direction(p, group, found))
-            for group in self.param_groups
-            for p in group["params"]
-            if p.grad is not None
-        ]
-        iterations = self.param_groups[0]["iterations"]
-        orthogonal = orthogonalised([matrices for _, _, matrices in taken], iterations)
-        for (p, group, _), matrices in zip(taken, orthogonal, strict=True):
-            self._move(p, group, matrices, found)
+        found, iterations = skipped(self), self.param_groups[0]["iterations"]
+        for members in self._chunks():
+            directions = [self._direction(p, group, found) for p, group in members]
+            orthogonal = orthogonalised(directions, iterations)
+            for (p, group), matrices in zip(members, orthogonal, strict=True):
+                self._move(p, group, matrices, found)
+
+    def _chunks(self) -> Iterator[list[tuple[Tensor, dict[str, Any]]]]:
+        """Yields parameters that are stepped together, with their groups: all; of a sharded model,
+        whose matrices each rank needs whole, as many as have GATHERED numbers.
+        """
+        chunk: list[tuple[Tensor, dict[str, Any]]] = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                numbers = sum(other.numel() for other, _ in chunk)
+                if is_shard(p) and chunk and numbers + p.numel() > GATHERED:
+                    yield chunk
+                    chunk = []
+                chunk.append((p, group))
+        yield chunk
 
     def _direction(self, p: Tensor, group: dict[str, Any], found: Tensor | None) -> Tensor:
         """Updates the momentum, and returns the matrices (n, out, in) to orthogonalise."""
@@ -196,7 +209,7 @@ class _Matrices(torch.optim.Optimizer):
         grad = p.grad if found is None else torch.where(found > 0, momentum, p.grad)
         momentum.lerp_(grad, 1 - beta)
         chosen = grad.lerp(momentum, beta) if group["nesterov"] else momentum
-        return self.layouts[id(p)].split(chosen)
+        return self.layouts[id(p)].split(whole(chosen))
 
     def _move(
         self, p: Tensor, group: dict[str, Any], matrices: Tensor, found: Tensor | None
@@ -207,7 +220,7 @@ class _Matrices(torch.optim.Optimizer):
         rate: Any = group["lr"] if found is None else group["lr"] * (1 - found)
         if (beta := group["normalise"]) is not None:
             matrices = self._normalised(p, matrices.to(p.dtype), beta, found)
-        step = self.layouts[id(p)].join(matrices, p).to(p.dtype)
+        step = part_like(self.layouts[id(p)].join(matrices, p).to(p.dtype), p)
         p.mul_(1 - rate * group["weight_decay"])
         p.sub_(step * (rate * factor))
 

@@ -314,13 +314,13 @@ class Model(TypedDict, total=False):  # settings
     decoder: Stack | None
 
 
-TrainerName = Literal["ddp", "default"]
+TrainerName = Literal["ddp", "default", "fsdp", "hsdp"]
 
 
 class Trainer(TypedDict, total=False):  # settings
     name: TrainerName
     accelerator: Literal['auto', 'cpu', 'gpu', 'cuda', 'mps']
-    strategy: Literal['auto', 'ddp']
+    strategy: Literal['auto', 'ddp', 'fsdp', 'hsdp']
     devices: int | list[int] | tuple[int, ...] | str
     num_nodes: int
     precision: Literal['auto', '32-true', 'bf16-mixed', '16-mixed', 'fp8-mixed', 'bf16-true',
@@ -352,6 +352,12 @@ class Trainer(TypedDict, total=False):  # settings
     profile: int
     sample: bool
     decode_tokens: int
+    reshard_after_forward: bool
+    gather_dtype: Literal['bf16', 'fp32'] | None
+    reduce_dtype: Literal['bf16', 'fp32'] | None
+    sync_gradients: Literal['last', 'each']
+    cpu_offload: bool
+    shard_ranks: int | None
 
 
 class Config(TypedDict, total=False):  # differences from the default run

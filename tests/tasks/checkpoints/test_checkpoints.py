@@ -228,6 +228,7 @@ WRONG = {
     "callbacks": [[], {1: {}}],
     "scaler": [None, {"scale": "x"}],
     "stop": [None, (3, "a callback"), ("3", "a", "b"), (3, None, "")],
+    "shards": [None, {"folder": 3, "files": {}}, {"folder": "shards_1", "files": {"a": "x"}}],
 }
 
 
@@ -252,7 +253,7 @@ def test_every_entry_that_a_run_writes_is_a_field_with_wrong_values(begin):
     _, folder = begin("run", "ema.decay=0.9")
     found = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
     assert {f.name for f in fields(Checkpoint)} == set(WRONG)
-    assert set(found) <= set(WRONG) <= set(found) | {"scaler", "callbacks", "stop"}
+    assert set(found) <= set(WRONG) <= set(found) | {"scaler", "callbacks", "stop", "shards"}
 
 
 @pytest.mark.parametrize("missing", [f.name for f in fields(Checkpoint) if f.default is MISSING])

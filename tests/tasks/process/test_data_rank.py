@@ -9,7 +9,7 @@ from tasks.process.ranks import DataRank
 TASKS = Path(__file__).resolve().parents[3] / "tasks"
 # Files that mean all processes: they exchange values, end together, or count devices.
 OF_ALL_PROCESSES = {
-    *("modules/evaluation.py", "modules/module.py", "modules/seq2seq.py"),
+    *("modules/evaluation.py", "modules/module.py"),
     *("callbacks/checkpoint_saver.py", "callbacks/pruning.py", "callbacks/stopping.py"),
     *("run/checks.py", "run/nonfinite.py", "run/training_process.py"),
 }

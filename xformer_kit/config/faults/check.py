@@ -8,7 +8,12 @@ from typing import Any
 from xformer_kit.config.faults.data_faults import data_faults, faults_with_settings
 from xformer_kit.config.faults.freezing_faults import freezing_faults
 from xformer_kit.config.faults.lora_faults import lora_faults
-from xformer_kit.config.faults.optim_faults import average_faults, optim_faults, width_faults
+from xformer_kit.config.faults.optim_faults import (
+    average_faults,
+    optim_faults,
+    sharded_faults,
+    width_faults,
+)
 from xformer_kit.config.faults.plan_faults import plan_faults
 from xformer_kit.config.faults.sharing_faults import unique_layers_faults, unused_sharing_faults
 from xformer_kit.config.faults.stack_faults import component_option_paths, stack_faults
@@ -92,6 +97,7 @@ def plan_and_faults(
     if not faults:
         faults += [*lora_faults(config), *freezing_faults(config)]
         faults += [*optim_faults(config), *width_faults(config, task)]
+        faults += sharded_faults(config) if task else ()
     return plan, list(dict.fromkeys(faults))
 
 

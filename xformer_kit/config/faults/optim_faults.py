@@ -1,6 +1,9 @@
 """Checks of the optimizer against the parameters of the model and the settings of the run."""
 
+from typing import Any
+
 from xformer_kit.config.faults.size import meta_model
+from xformer_kit.config.options.trainer_schema import SHARDED
 from xformer_kit.registry import Fault, Faults, Node
 
 
@@ -33,6 +36,31 @@ def optim_faults(config: Node) -> Faults:
         yield fault.at("optim")
 
 
+def _optimizers(config: Node) -> dict[str, Any]:
+    """Returns {path: node or name} of the optimizer, and of those within it."""
+    nodes = {"optim": config["optim"]}
+    for key, group in (config["optim"].get("groups") or {}).items():
+        if group.get("optim"):
+            nodes[f"optim.groups.{key}.optim"] = group["optim"]
+    others = {f"{path}.other": node["other"] for path, node in nodes.items() if "other" in node}
+    return nodes | {path: node for path, node in others.items() if node}
+
+
+def sharded_faults(config: Node) -> Faults:
+    """Yields the faults of optimizers that cannot train parts of parameters, with
+    trainer.strategy=fsdp and hsdp.
+    """
+    from xformer_kit.optim import OPTIMIZERS
+
+    if (strategy := config["trainer"].get("strategy")) not in SHARDED:
+        return
+    for path, node in _optimizers(config).items():
+        name = node if isinstance(node, str) else node["name"]
+        if not getattr(OPTIMIZERS[name], "trains_parts", True):
+            rule = f"cannot train the parts of parameters of trainer.strategy={strategy}"
+            yield Fault(path, rule, name, "Try optim=adamw.")
+
+
 def width_faults(config: Node, task: bool) -> Faults:
     """Yields the faults of model.parametrization=mup in a config whose model is valid: what has no
     rule. The model is built without values. task: whether the optimizer is checked.
@@ -53,13 +81,7 @@ def width_faults(config: Node, task: bool) -> Faults:
             name = node["qk_norm"]["name"]
             fix = "Set attn.scale, or attn.qk_norm=head."
             yield Fault(f"{path}.qk_norm", f"has a scale of its own, and {rule} no rule", name, fix)
-    nodes = {"optim": config["optim"]} if task else {}
-    for key, group in ((nodes.get("optim") or {}).get("groups") or {}).items():
-        if group.get("optim"):
-            nodes[f"optim.groups.{key}.optim"] = group["optim"]
-    others = {f"{path}.other": node["other"] for path, node in nodes.items() if "other" in node}
-    nodes |= {path: node for path, node in others.items() if node}
-    for path, node in nodes.items():
+    for path, node in (_optimizers(config) if task else {}).items():
         name = node if isinstance(node, str) else node["name"]
         if not has_width_rule(name):
             fix = f"Choose one of {', '.join(filter(has_width_rule, OPTIMIZERS))}."

@@ -54,6 +54,16 @@ class OwnTrainerOptions:
     sample: bool = True
     # tokens that data.batch_size texts are written by at the end, to time decoding; 0: off
     decode_tokens: int = 0
+    # of strategy=fsdp and hsdp: whether a block's parameters are freed after its forward pass, and
+    # gathered again in the backward pass
+    reshard_after_forward: bool = True
+    # dtype in which parameters are gathered and computed with; null: that of the parameters
+    gather_dtype: Literal["bf16", "fp32"] | None = None
+    reduce_dtype: Literal["bf16", "fp32"] | None = None  # of sums of gradients; null: gather_dtype
+    # when ranks sum gradients: in a step's last micro-batch, or in each, which needs less memory
+    sync_gradients: Literal["last", "each"] = "last"
+    cpu_offload: bool = False  # keep parameters and the optimizer's state in the host's memory
+    shard_ranks: int | None = None  # of hsdp: ranks of one copy; null: those of a machine
 
 
 @TRAINER.register("lightning")
@@ -62,8 +72,9 @@ class LightningOptions:
     """Keywords of lightning.Trainer."""
 
     accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"  # kind of device
-    # how devices share the work; auto: ddp where there are several
-    strategy: Literal["auto", "ddp"] = "auto"
+    # how devices share the work: ddp, each with the model; fsdp, each with a part of it; hsdp,
+    # several groups of ranks, each as fsdp; auto: ddp where there are several
+    strategy: Literal["auto", "ddp", "fsdp", "hsdp"] = "auto"
     devices: int | list[int] | str = 1  # devices per node: how many, which, or auto
     num_nodes: int = 1  # machines
     # auto: bf16-mixed on CUDA, 32-true elsewhere; fp8-mixed: bf16-mixed with 8-bit products
@@ -103,6 +114,10 @@ class TrainerOptions(OwnTrainerOptions, LightningOptions):
         return _out_of_range(options)
 
 
+# Options of sharded strategies: these, and those in which a run computes with other numbers.
+SHARDED = ("fsdp", "hsdp")
+PLACES = ("reshard_after_forward", "sync_gradients", "cpu_offload", "shard_ranks")
+DTYPES = ("gather_dtype", "reduce_dtype")
 OURS, LIGHTNING, OPTIONS = (TRAINER.options(name) for name in ("ours", "lightning", "all"))
 
 
@@ -155,6 +170,7 @@ def _out_of_range(options: Options) -> Faults:
         num_sanity_val_steps=-1,
         profile=0,
         decode_tokens=0,
+        shard_ranks=1,
     )
     yield from at_most(numbers, max_steps=MAX_STEPS, max_epochs=MAX_STEPS, max_tokens=MAX_TOKENS)
     limits = dict.fromkeys(("limit_train_batches", "limit_val_batches"), 0)
@@ -172,6 +188,7 @@ def _out_of_range(options: Options) -> Faults:
         rule = "must be set if trainer.max_tokens and trainer.max_epochs are not"
         yield Fault("max_steps", rule, got="null", fix="Try trainer.max_steps=2000.")
     yield from _devices(options.devices)
+    yield from _sharded(options)
     limit = options.max_time
     try:
         if limit is not None and not (seconds(limit) or 0) > 0:
@@ -179,6 +196,21 @@ def _out_of_range(options: Options) -> Faults:
     except (ValueError, TypeError, OverflowError):
         rule, fix = "must be days:hours:minutes:seconds", "Try 00:08:00:00 for eight hours."
         yield Fault("max_time", rule, got=format_value(limit), fix=fix)
+
+
+def _sharded(options: Options) -> Faults:
+    """Yields the faults of options of sharded strategies, and of what these cannot do."""
+    if options.strategy not in SHARDED:
+        for key in (*PLACES, *DTYPES):
+            if (value := options.node.get(key, OURS[key].default)) != OURS[key].default:
+                rule = "has an effect only with trainer.strategy=fsdp or hsdp"
+                yield Fault(key, rule, got=format_value(value), fix="Leave it out.")
+    elif options.precision in ("16-mixed", "fp8-mixed"):
+        rule = f"is not supported with trainer.strategy={options.strategy}"
+        yield Fault("precision", rule, got=options.precision, fix="Use bf16-mixed.")
+    if options.strategy == "fsdp" and options.shard_ranks is not None:
+        rule, fix = "is of trainer.strategy=hsdp", "Use trainer=hsdp, or leave it out."
+        yield Fault("shard_ranks", rule, got=options.shard_ranks, fix=fix)
 
 
 def _devices(devices: int | list[int] | str) -> Faults:

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from xformer_kit.config.options.trainer_schema import PLACES
 from xformer_kit.config.saved.difference import differing, flat
 from xformer_kit.config.saved.identity import FLOAT, hashed_config
 from xformer_kit.config.saved.run_directories import example_of_run
@@ -28,7 +29,7 @@ MAX_CONFIG_BYTES = 2**17
 MAX_VALUES = 100_000  # values of a config with its YAML aliases expanded
 COMPONENTS = "components.json"  # file name -> sha256 of the user's own components
 # Options of the trainer that set where a run trains, which may change when it resumes.
-DEVICE_OPTIONS = ("devices", "num_nodes", "accelerator", "strategy")
+DEVICE_OPTIONS = ("devices", "num_nodes", "accelerator", "strategy", *PLACES)
 MODEL_NODES = (
     "model",
     *KINDS,

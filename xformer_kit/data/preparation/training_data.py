@@ -125,12 +125,17 @@ class TrainingData:
         self, rows: int, device: torch.device, rank: int = 0, world: int = 1
     ) -> DataLoader:
         """Returns the loader of the validation split: every example once over all ranks, in batches
-        of `rows`.
+        of `rows`. All ranks have equally many batches: at the end of those of `valid_batches`,
+        a rank with fewer than the first has batches of the first, for models that ranks compute
+        together.
 
         With data.batch_tokens or data.valid_len, a batch has as many rows as fit into
         rows * data.seq_len tokens. With trainer.overfit_batches, the split is those batches.
         """
         batches = [batch for _, batch in self.valid_batches(rows, rank, world)]
+        if rank:
+            of_first = self.valid_batches(rows, 0, world)
+            batches += [batch for _, batch in of_first[len(batches) :]]
         return self.loader("train" if self.overfit_batches else "valid", batches, device)
 
     def valid_batches(

@@ -15,6 +15,8 @@ class Adafactor(torch.optim.Adafactor):
     columns (Shazeer and Stern, 2018, arXiv:1804.04235, algorithm 4), as torch computes it.
     """
 
+    trains_parts = False  # means over rows and columns
+
     def __init__(
         self,
         params: list[dict[str, Any]],

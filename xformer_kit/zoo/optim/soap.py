@@ -25,6 +25,8 @@ class SOAP(Combined):
     and the first step only computes the means.
     """
 
+    trains_parts = False  # products of whole matrices
+
     def __init__(
         self,
         params: list[dict[str, Any]],

@@ -1,0 +1,88 @@
+"""Lightning's strategy for models whose parameters are divided among the ranks."""
+
+from typing import Any
+
+import torch
+from lightning.pytorch.strategies import ModelParallelStrategy
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
+from torch.optim import Optimizer
+
+from tasks import Facts, State
+from xformer_kit.model.sharding import reshard, shard, sync_gradients
+from xformer_kit.tensors.shards import map_tensors, whole
+
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+class ShardedStrategy(ModelParallelStrategy):
+    """FSDP2: each rank keeps a part of every parameter, of its gradient and of the optimizer's
+    state. All ranks train on different data.
+
+    options: those of trainer.strategy=fsdp and hsdp. Lightning's own class reads the state of the
+    LightningModule, whose names a task changes; this one that of the model in it.
+    """
+
+    def __init__(self, ranks: int, options: Facts):
+        offload = bool(options.get("cpu_offload"))
+        backend = "cpu:gloo,cuda:nccl" if offload else None
+        super().__init__(ranks, 1, process_group_backend=backend)
+        self.options = options
+        self.ranks = ranks
+        self.syncs_each = options.get("sync_gradients") == "each"
+        reshards = options.get("reshard_after_forward", True)
+        policy: dict[str, Any] = {"reshard_after_forward": reshards}
+        gathered, reduced = (
+            DTYPES.get(options.get(k) or "") for k in ("gather_dtype", "reduce_dtype")
+        )
+        if gathered or reduced:
+            policy["mp_policy"] = MixedPrecisionPolicy(gathered, reduced, cast_forward_inputs=False)
+        if offload:
+            policy["offload_policy"] = CPUOffloadPolicy()
+        self.policy = policy
+
+    def shard(self, model: Any) -> None:
+        """Divides a model's parameters, in place."""
+        shard(model, self._parameter_mesh(), **self.policy)
+        sync_gradients(model, self.syncs_each)
+
+    def _parameter_mesh(self) -> DeviceMesh:
+        """(ranks,), or with hsdp (copies of the model, ranks of a copy)."""
+        kind = self.root_device.type
+        if self.options["strategy"] != "hsdp":
+            return init_device_mesh(kind, (self.ranks,), mesh_dim_names=("shard",))
+        group = self.options.get("shard_ranks") or self.num_processes
+        sizes = self.ranks // group, group
+        return init_device_mesh(kind, sizes, mesh_dim_names=("replicate", "shard"))
+
+    def pre_backward(self, closure_loss: Tensor) -> None:
+        """Called before the backward pass of a step's last micro-batch."""
+        sync_gradients(self._inner, True)
+
+    def post_backward(self, closure_loss: Tensor) -> None:
+        sync_gradients(self._inner, self.syncs_each)
+
+    @property
+    def _inner(self) -> nn.Module:
+        module: Any = self.lightning_module
+        return module.model
+
+    def lightning_module_state_dict(self) -> State:
+        """The model's state, with this rank's parts of its parameters."""
+        reshard(self._inner)
+        return self._inner.state_dict()
+
+    def optimizer_state(self, optimizer: Optimizer) -> State:
+        """The optimizer's state, by numbers of parameters, with this rank's parts."""
+        return optimizer.state_dict()
+
+    def gathered(self, state: State) -> State:
+        """Whole tensors on the first rank, {} on the others, which must call it too."""
+
+        def on_cpu(value: Tensor) -> Tensor | None:
+            found = whole(value)
+            return found.cpu() if self.is_global_zero else None
+
+        found = map_tensors(state, on_cpu)
+        return found if self.is_global_zero else {}
