@@ -16,7 +16,7 @@ from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.data.tokenizer.published_ids import set_specials
 from xformer_kit.files.user_errors import user_errors
 from xformer_kit.hub.load import empty_model, weights_dtype
-from xformer_kit.model.build import build_model
+from xformer_kit.model.build import Part, build_model
 from xformer_kit.model.lora import merge
 from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
@@ -61,9 +61,13 @@ def build(
 
 
 def build_checked(
-    config: Mapping[str, Any], vocab_size: int | None, source_vocab_size: int | None
+    config: Mapping[str, Any],
+    vocab_size: int | None,
+    source_vocab_size: int | None,
+    part: Part | None = None,
 ) -> Model:
-    """Returns the model of a config without faults, with initial weights. Raises ConfigError, with
+    """Returns the model of a config without faults, with initial weights; part: see
+    `xformer_kit.model.build`. Raises ConfigError, with
     the line, if the constructor of a user's component raises an exception.
     """
     size = vocab_size or config["model"].get("vocab_size")
@@ -75,7 +79,7 @@ def build_checked(
         )
     registered = [(group, one) for group, found in GROUPS.items() for one in found.loaded.values()]
     with user_errors(registered):
-        return build_model(config, size, source_vocab_size)
+        return build_model(config, size, source_vocab_size, part=part)
 
 
 def load(run: str | Path, components: Iterable[str] = (), checkpoint: str | int = "best") -> Model:

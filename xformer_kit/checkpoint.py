@@ -271,9 +271,9 @@ class ImportedWeights(Checkpoint):
     """The weights of an imported run, before its first step; no run writes one."""
 
 
-def read(path: Path) -> Checkpoint:
-    """Returns the checkpoint in a file, with its tensors on the CPU, also those of a sharded model,
-    which are whole.
+def read(path: Path, whole: bool = True) -> Checkpoint:
+    """Returns the checkpoint in a file, with its tensors on the CPU. whole: whether those of a
+    sharded model are, too; otherwise `parts_like` reads this rank's parts.
 
     Raises DamagedError for a file that cannot be read, lacks a field, or has a value of another
     type, and for files of tensors that are missing or damaged.
@@ -285,21 +285,21 @@ def read(path: Path) -> Checkpoint:
         raise DamagedError(f"it has no {', '.join(missing)}")
     found = {name: state[name] for name in hints if name in state}
     if "shards" in found:
-        _add_shards(found, path.parent)
+        _add_shards(found, path.parent, whole)
     faults = (fault for name in found for fault in _type_faults(hints[name], found[name], name))
     if fault := next(faults, None) or _config_fault(state["config"]):
         raise DamagedError(f"its {fault}")
     return Checkpoint(**found)
 
 
-def _add_shards(entries: dict[str, Any], place: Path) -> None:
+def _add_shards(entries: dict[str, Any], place: Path, whole: bool) -> None:
     """Reads the tensors of a sharded model into the entries of a checkpoint. Raises
     DamagedError.
     """
     if fault := next(_type_faults(Shards, entries["shards"], "shards"), None):
         raise DamagedError(f"its {fault}")
     try:
-        for (*path, name), tensor in read_shards(place, entries.pop("shards")):
+        for (*path, name), tensor in read_shards(place, entries.pop("shards"), whole):
             inner: Any = entries
             for key in path:
                 inner = inner[key]

@@ -9,15 +9,16 @@ import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
 
-from xformer_kit.tensors.shards import is_shard
+from xformer_kit.tensors.shards import is_shard, part_like
 
 PREFIX = "shards_"  # of the names of their directories
 CHUNK = 2**24  # bytes
+Key = TypeVar("Key")
 
 
 class Shards(TypedDict):
@@ -84,24 +85,55 @@ def _crc32(file: Path) -> int:
     return found
 
 
-def read_shards(place: Path, shards: Shards) -> Iterator[tuple[list[Any], Tensor]]:
-    """Yields (path in the entries, whole tensor) of the tensors that `write_shards` wrote. place:
-    the directory of the checkpoint. Raises ShardsError if a file is missing, or is another one.
+def read_shards(place: Path, shards: Shards, whole: bool) -> Iterator[tuple[list[Any], Tensor]]:
+    """Yields (path in the entries, tensor) of the tensors that `write_shards` wrote: whole, or
+    without values for `parts_like`. place: the directory of the checkpoint. Raises ShardsError if a
+    file is missing, or is another one.
     """
     import torch.distributed.checkpoint as dcp
 
     folder = _checked(place, shards)
     reader = dcp.HuggingFaceStorageReader(str(folder))
-    metadata = reader.read_metadata().state_dict_metadata
+    device = "cpu" if whole else "meta"
     state = {
-        key: torch.empty(entry.size, dtype=entry.properties.dtype)  # type: ignore[union-attr]
-        for key, entry in metadata.items()
+        key: torch.empty(entry.size, dtype=entry.properties.dtype, device=device)
+        for key, entry in reader.read_metadata().state_dict_metadata.items()
+        if isinstance(entry, dcp.TensorStorageMetadata)
     }
+    if whole:
+        _load(state, folder)
+    for key, tensor in state.items():
+        if not whole:
+            tensor.saved_as = folder, key  # type: ignore[attr-defined]
+        yield json.loads(key), tensor
+
+
+def parts_like(values: Mapping[Key, Tensor], likes: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
+    """Returns the values, each in the parts in which the DTensor `likes` of its key is divided;
+    whole where there is none. Those that `read_shards` left without values are read, for which
+    all ranks must call it.
+    """
+    found, reads = {}, dict[Path, dict[str, Tensor]]()
+    for key, value in values.items():
+        if value.is_meta and hasattr(value, "saved_as"):
+            folder, saved = value.saved_as
+            found[key] = torch.empty_like(likes[key], dtype=value.dtype).detach()
+            reads.setdefault(folder, {})[saved] = found[key]
+        else:
+            found[key] = part_like(value, likes.get(key, value))
+    for folder, state in reads.items():
+        _load(state, folder)
+    return found
+
+
+def _load(state: dict[str, Tensor], folder: Path) -> None:
+    """Reads tensors, in place; all ranks call it if one of them is a DTensor."""
+    import torch.distributed.checkpoint as dcp
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there is one process
-        dcp.load(state, storage_reader=reader, no_dist=True)
-    for key, tensor in state.items():
-        yield json.loads(key), tensor
+        reader = dcp.HuggingFaceStorageReader(str(folder))
+        dcp.load(state, storage_reader=reader, no_dist=not any(map(is_shard, state.values())))
 
 
 def _checked(place: Path, shards: Shards) -> Path:

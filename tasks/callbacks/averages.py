@@ -13,7 +13,8 @@ from tasks.callbacks.cadence import Cadence
 from tasks.checkpoints import checkpoints
 from tasks.modules.evaluation import EvaluatedTask as Task
 from xformer_kit.checkpoint import DamagedError, read_weights
-from xformer_kit.tensors.shards import part, part_like
+from xformer_kit.checkpoint_shards import parts_like
+from xformer_kit.tensors.shards import part
 
 log = logging.getLogger("xformer")
 
@@ -93,7 +94,8 @@ class Averages:
 
     def _parts(self, state: State) -> list[Tensor]:
         """This rank's parts of whole tensors, in the order of the parameters."""
-        return [part(part_like(state[name], p)) for name, p in self.parameters.items()]
+        values = {name: state[name] for name in self.parameters}
+        return list(map(part, parts_like(values, self.parameters).values()))
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("weights_*.pt"), key=_step)

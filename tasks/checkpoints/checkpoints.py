@@ -126,13 +126,14 @@ def has_checkpoint(folder: Path) -> bool:
 def newest(
     folder: Path,
     resume_fault: Callable[[Checkpoint], str | None] | None = None,
+    whole: bool = True,
 ) -> tuple[Path, Checkpoint] | None:
     """Returns the file of the valid checkpoint with the highest step, and the checkpoint; None if
     no file exists.
 
     resume_fault: returns why a run cannot resume from a checkpoint, or None; if not None, the file
-    counts as damaged. Damaged files are logged and skipped. Raises NoRun if all are damaged, since
-    training from step 0 would replace them.
+    counts as damaged. whole: see `read`. Damaged files are logged and skipped. Raises NoRun if all
+    are damaged, since training from step 0 would replace them.
     """
     valid: list[tuple[Path, Checkpoint]] = []
     faults = []
@@ -141,7 +142,7 @@ def newest(
         if not path.exists() or (valid and path.name not in (LAST, PREVIOUS)):
             continue
         try:
-            checkpoint = read(path)
+            checkpoint = read(path, whole)
             if resume_fault is not None and (fault := resume_fault(checkpoint)):
                 raise DamagedError(f"its {fault}")
             valid.append((path, checkpoint))

@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 from torch.distributed import all_reduce
@@ -21,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from tasks import Config, Metrics, State
 from tasks.modules.auto_accumulate import micro_batches
-from tasks.modules.optimizer_state import load_optimizer
+from tasks.modules.saved_state import SavedState
 from tasks.modules.step_hooks import StepHooks
 from tasks.modules.step_state import StepState
 from tasks.process.exit_codes import SignalBox, encode_signal
@@ -34,10 +33,10 @@ from xformer_kit.objective import summed_loss
 from xformer_kit.optim import create_optimizer, rates, set_rate
 from xformer_kit.optim.freezing import Freezing
 from xformer_kit.optim.schedules import SCHEDULES
-from xformer_kit.tensors.shards import part, part_like, whole
+from xformer_kit.tensors.shards import part, whole
 
 
-class Task(pl.LightningModule):
+class Task(SavedState):
     """Trains a model on an objective; the config holds the optimizer, the schedule and the trainer.
 
     `total_steps` are the optimizer steps of the run. `signals` receives the signals of the process.
@@ -76,6 +75,9 @@ class Task(pl.LightningModule):
         self.checkpoint: Checkpoint | None = (
             None  # checkpoint to resume from, until the optimizer has loaded it
         )
+        # Of a model without values, until it is sharded: builds a part of it; what is loaded then.
+        self.build_part: Callable[..., nn.Module] | None = None
+        self.weights_to_load: State = {}
         self._gradient_hooks: dict[int, Callable[[Tensor], None]] = OrderedDict()
         self._hooks = StepHooks()
 
@@ -92,15 +94,12 @@ class Task(pl.LightningModule):
         the values of those before.
         """
         if self.is_sharded:
-            self.trainer.strategy.shard(self.model)  # type: ignore[attr-defined]
+            self.trainer.strategy.shard(self)  # type: ignore[attr-defined]
+            self.load_state_dict(self.weights_to_load, strict=False)
+            self.weights_to_load = {}
             self._choose_frozen()
         self.freezing.in_graph = self.trainer.world_size > 1
         self.freezing.set_step(self.step)
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether ranks have parts of the parameters, so that all compute what one computes."""
-        return hasattr(self.trainer.strategy, "shard")
 
     def configure_optimizers(self) -> Optimizer:
         """Creates the config's optimizer; initial_lr of a group is its learning rate before the
@@ -217,47 +216,6 @@ class Task(pl.LightningModule):
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         self.step_state.complete = True  # Lightning has called this hook of all callbacks before
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> State:  # type: ignore[override]
-        """The model's state_dict, so that checkpoints hold its names without the prefix `model.`"""
-        return self.model.state_dict(*args, **kwargs)
-
-    def whole_state(self) -> State:
-        """The state_dict of all ranks; {} on ranks of a sharded model that are not the first. All
-        must call it.
-        """
-        state, strategy = self.state_dict(), self.trainer.strategy
-        return strategy.gathered(state) if self.is_sharded else state  # type: ignore[attr-defined]
-
-    def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
-        own = dict(self.model.named_parameters())
-        state = {k: part_like(v, own[k]) if k in own else v for k, v in state.items()}
-        return self.model.load_state_dict(state, strict=strict, assign=assign)
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Loads a checkpoint; on_fit_start loads the optimizer's state, when there is one."""
-        if self.config["trainer"].get("precision") == "64-true":
-            self.model.double()  # before Lightning does it, so that no weight is rounded
-        self.load_state_dict(checkpoint.state_dict)
-        self.step = checkpoint.global_step
-        self.skipped_steps = torch.tensor(checkpoint.skipped_steps)
-        self.accumulate = checkpoint.accumulate
-        self.checkpoint = checkpoint
-
-    def rewind(self, step: int) -> None:
-        """Sets the step back to the last one that was finite. The weights are those after it: all
-        later updates were skipped.
-        """
-        self.step = step
-        self.skipped_steps = torch.zeros_like(self.skipped_steps)
-
-    def _restore_optimizer(self, checkpoint: Checkpoint) -> None:
-        """Loads the states of the optimizer, the metrics' sums and the fp16 scaler."""
-        load_optimizer(self._optimizer, checkpoint.optimizer)
-        self.metric_sums += self.metric_sums.new_tensor(checkpoint.metric_sums)
-        if self._scaler is not None and checkpoint.scaler is not None:
-            self._scaler.load_state_dict(checkpoint.scaler)
-        self.checkpoint = None
 
     def register_gradient_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Calls `hook(scale)` in each step, before clipping. The gradient of the mean loss is

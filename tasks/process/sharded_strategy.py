@@ -10,7 +10,8 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 from torch.optim import Optimizer
 
 from tasks import Facts, State
-from xformer_kit.model.sharding import reshard, shard, sync_gradients
+from xformer_kit.model.build import model_parts
+from xformer_kit.model.sharding import fill, reshard, shard, sync_gradients
 from xformer_kit.tensors.shards import map_tensors, whole
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -42,9 +43,18 @@ class ShardedStrategy(ModelParallelStrategy):
             policy["offload_policy"] = CPUOffloadPolicy()
         self.policy = policy
 
-    def shard(self, model: Any) -> None:
-        """Divides a model's parameters, in place."""
+    def shard(self, task: Any) -> None:
+        """Divides the parameters of a task's model, in place, and gives them values."""
+        model = task.model
         shard(model, self._parameter_mesh(), **self.policy)
+        device = torch.device("cpu") if self.options.get("cpu_offload") else self.root_device
+        # In the context of configure_model torch's default is the dtype of trainer.precision.
+        dtype = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        try:
+            fill(model, map(task.build_part, model_parts(model)), device)
+        finally:
+            torch.set_default_dtype(dtype)
         sync_gradients(model, self.syncs_each)
 
     def _parameter_mesh(self) -> DeviceMesh:

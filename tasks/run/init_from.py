@@ -34,12 +34,12 @@ from xformer_kit.text.tensor_lists import not_copied
 INIT_FROM = "init_from.json"  # in a run's directory: what its weights started from
 
 
-def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None = None) -> str:
-    """Loads the weights of init_from.run into a new model and returns a line on it; writes
+def start_from(config: Config, task: Any, objective: Any, run_dir: Path | None = None) -> str:
+    """Loads the weights of init_from.run into a task's new model and returns a line on it; writes
     init_from.json into `run_dir`. Raises ConfigError if they do not fit, or are not those with
     which the run began.
     """
-    allow = config["init_from"].get("allow")
+    model, allow = task.model, config["init_from"].get("allow")
     run, file, saved, checkpoint, weights = read_source(config)
     tokens = _tokens(run, saved, objective)
     vocabularies = vocabulary_tensors(model)
@@ -64,7 +64,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
         has_own_rows = bool(objective.tokenizer.specials)
         if not has_own_rows and tokens["tokenizer"][0] == tokens["tokenizer"][1]:
             copy_kept(run, run_dir, (*KEPT, SPECIAL_IDS))
-    model.load_state_dict(transfer.copied, strict=False)
+    task.load_weights(transfer.copied)
     return _line(entry, [*model.state_dict(), *weights])
 
 

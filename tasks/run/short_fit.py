@@ -60,7 +60,7 @@ def fit(config: Config, steps: int, callback: Callback) -> EvaluatedTask:
     data = TrainingData(config, prepared, objective)
     task = create_task(config, objective, data, total_steps=steps)
     if (config.get("init_from") or {}).get("run"):
-        init_from.start_from(config, task.model, objective)
+        init_from.start_from(config, task, objective)
     trainers.convert(task.model, config["trainer"])
     trainer: Any = trainers.make_trainer(config, [callback], None, steps)
     trainers.disable_signal_handling(trainer)

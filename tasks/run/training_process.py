@@ -91,7 +91,9 @@ class TrainingProcess:
         """Trains the run from its last checkpoint or from step 0 to its end."""
         if self.is_rank_zero:
             checkpoints.remove_temporary_files(self.checkpoint_dir)
-        newest = checkpoints.newest(self.checkpoint_dir)
+        # Of a sharded model a rank reads its parts only.
+        self.reads_whole = self.config["trainer"].get("strategy") not in SHARDED
+        newest = checkpoints.newest(self.checkpoint_dir, whole=self.reads_whole)
         if newest:
             self.checkpoint = newest[1]
             self._check_unchanged(self.checkpoint)
@@ -102,7 +104,7 @@ class TrainingProcess:
         elif (self.config.get("init_from") or {}).get("run"):
             directory = self.run_dir if self.is_rank_zero else None
             self._print_line(
-                init_from.start_from(self.config, self.task.model, self.objective, directory)
+                init_from.start_from(self.config, self.task, self.objective, directory)
             )
         trainers.convert(self.task.model, self.config["trainer"])
         self._create_trainer()
@@ -160,7 +162,7 @@ class TrainingProcess:
         """Loads a checkpoint into the task; an older one if the task cannot resume from it."""
         if resume_fault(checkpoint, self.task):
             fault = partial(resume_fault, task=self.task)
-            older = checkpoints.newest(self.checkpoint_dir, fault)
+            older = checkpoints.newest(self.checkpoint_dir, fault, self.reads_whole)
             path, checkpoint = older or (path, checkpoint)
             self._check_unchanged(checkpoint)
             check_fingerprint(checkpoint.data_fingerprint, self.prepared.fingerprint)

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -79,7 +80,8 @@ def test_only_a_config_error_comes_out_of_a_damaged_config(config, tmp_path):
 
 
 def of_a_run(run):
-    return start_from(compose([f"init_from={run}"], data=False), None, None)
+    task = SimpleNamespace(model=None)
+    return start_from(compose([f"init_from={run}"], data=False), task, None)
 
 
 READERS = {

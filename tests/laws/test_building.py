@@ -152,8 +152,8 @@ def test_a_head_that_is_saved_twice_is_caught(monkeypatch):
 
 
 def test_shared_embeddings_that_are_two_matrices_are_caught(monkeypatch):
-    def build_with_own_source_embedding(*args):
-        model = build_model(*args)
+    def build_with_own_source_embedding(*args, **options):
+        model = build_model(*args, **options)
         model.source_embed = nn.Embedding(*model.embed.weight.shape)
         return model
 

@@ -18,7 +18,7 @@ from xformer_kit.config.faults.machine import kernel_device_faults
 from xformer_kit.config.line.overrides import value_text
 from xformer_kit.extra import EXTRAS
 from xformer_kit.laws.sizes import sizes
-from xformer_kit.model.build import build_model
+from xformer_kit.model.build import Part, build_model
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.initial_weights import generator
 from xformer_kit.model.model import Encoded, Model
@@ -326,12 +326,12 @@ def randomise(model: nn.Module, seed: int = 1) -> None:
             parameter.copy_(draw * std * WEIGHT_SCALES[seed])
 
 
-def build_tiny_model(config: Node) -> Model:
-    """Builds the model of a config with VOCAB tokens, and SOURCE_VOCAB tokens for a source with its
-    own embeddings.
+def build_tiny_model(config: Node, part: Part | None = None) -> Model:
+    """Builds the model of a config, or a part of it, with VOCAB tokens, and SOURCE_VOCAB tokens for
+    a source with its own embeddings.
     """
     own_source = len(stacks(config)) > 1 and not config["model"]["share_embeddings"]
-    return build_model(config, VOCAB, SOURCE_VOCAB if own_source else None)
+    return build_model(config, VOCAB, SOURCE_VOCAB if own_source else None, part=part)
 
 
 def _without_kernels(stack: Node | None) -> dict[str, Any]:

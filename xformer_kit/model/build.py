@@ -1,9 +1,10 @@
 """Builds the modules of a plan. The other files of model/ do not use registries."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -29,19 +30,69 @@ from xformer_kit.position import POSITIONS, Position
 from xformer_kit.registry import config_error
 
 
+class Part(NamedTuple):
+    """What is built with values, of a model whose other tensors are on the meta device.
+
+    blocks: (stack, layer) of blocks. rest: whether all modules outside of blocks are.
+    """
+
+    blocks: Collection[tuple[str, int]] = ()
+    rest: bool = False
+
+
 def build_model(
     config: Node,
     vocab_size: int,
     source_vocab_size: int | None = None,
     initial_weights: bool = True,
+    part: Part | None = None,
 ) -> Model:
     """Returns the model of a valid config.
 
     source_vocab_size: of the source's tokens, if it differs. initial_weights: whether weights are
-    drawn, except on the meta device. Raises ConfigError if source and target share embeddings and
-    their vocabularies differ.
+    drawn, except on the meta device. part: the part of the model that has values, the same as in
+    the whole model; None is all. Raises ConfigError if source and target share embeddings and their
+    vocabularies differ.
     """
     plan = model_plan(config)
+    with _device(part, part is not None and part.rest):
+        model = _undrawn(plan, vocab_size, source_vocab_size, part)
+    with _device(part, True):
+        if initial_weights and (part or not model.embed.weight.is_meta):
+            _draw_weights(model, plan)
+        if (lora := config.get("lora") or {}).get("rank"):
+            add_adapters(model, lora, plan.seed)
+    checkpoint_activations(model, plan.options["checkpoint_activations"])
+    return model
+
+
+def model_parts(model: Model, count: int = 8) -> Iterator[Part]:
+    """Yields parts that together are a model: its blocks in at most `count` parts, and the rest."""
+    stacks: dict[str, Any] = {name: model.get_submodule(name) for name in model.names}
+    blocks = [
+        (name, stack.block_index.index(number))
+        for name, stack in stacks.items()
+        for number in range(len(stack.blocks))
+    ]
+    size = math.ceil(len(blocks) / count)
+    for start in range(0, len(blocks), size):
+        yield Part(blocks[start : start + size])
+    yield Part(rest=True)
+
+
+def _device(part: Part | None, has_values: bool) -> AbstractContextManager[Any]:
+    """A context in which tensors are on the CPU or on the meta device; of a whole model, where the
+    caller has them.
+    """
+    if part is None:
+        return nullcontext()
+    return torch.device("cpu" if has_values else "meta")
+
+
+def _undrawn(
+    plan: ModelPlan, vocab_size: int, source_vocab_size: int | None, part: Part | None
+) -> Model:
+    """The model without initial weights."""
     source_size, two_stacks = source_vocab_size or vocab_size, len(plan.stacks) > 1
     options, shared = plan.options, plan.options["share_embeddings"]
     if two_stacks and shared and source_size != vocab_size:
@@ -67,17 +118,12 @@ def build_model(
         embed,
         source_embed,
         _embedding(types, channels) if types else None,
-        {stack.name: _stack(plan, stack, stack_rows[stack.name]) for stack in plan.stacks},
+        {stack.name: _stack(plan, stack, stack_rows[stack.name], part) for stack in plan.stacks},
         partial(_head, plan, vocab_size, rows),
         math.sqrt(channels) if scale == "sqrt_dim" else float(scale),
         options["dropout"],
     )
     model.width_ratio = width_ratio(options)
-    if initial_weights and not model.embed.weight.is_meta:
-        _draw_weights(model, plan)
-    if (lora := config.get("lora") or {}).get("rank"):
-        add_adapters(model, lora, plan.seed)
-    checkpoint_activations(model, options["checkpoint_activations"])
     return model
 
 
@@ -111,15 +157,15 @@ def _head(plan: ModelPlan, vocab_size: int, rows: int, embed: nn.Embedding) -> H
     return Head(nn.Parameter(torch.empty(rows, dim)), *arguments)
 
 
-def _stack(model: ModelPlan, plan: StackPlan, vocab_size: int) -> Stack:
+def _stack(model: ModelPlan, plan: StackPlan, vocab_size: int, part: Part | None) -> Stack:
     position = {name: _position(plan, node) for name, node in plan.attention.positions.items()}
     kernels = {name: _kernel(*kernel) for name, kernel in plan.attention.kernels.items()}
     extras = _extras(model, plan, vocab_size)
     block = partial(_block, model, plan, kernels, extras)
-    blocks = [
-        block(depth, plan.block_index.count(plan.block_index[depth]))
-        for depth, _ in plan.own_blocks
-    ]
+    blocks = []
+    for depth, _ in plan.own_blocks:
+        with _device(part, part is not None and (plan.name, depth) in part.blocks):
+            blocks.append(block(depth, plan.block_index.count(plan.block_index[depth])))
     if plan is model.output:
         for extra in extras.values():
             extra.add_blocks(block)

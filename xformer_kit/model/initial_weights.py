@@ -40,6 +40,8 @@ def initialise(model: Any, seed: int, init: Init) -> None:
         place = places.get(own.parameter, Place())
         writes[place.stack] += place.calls * table[own.name].writes
     for own in owned:
+        if own.parameter.is_meta:
+            continue
         info, place = table[own.name], places.get(own.parameter, Place())
         draw, shape = generator(seed, own.name), tuple(own.parameter.shape)
         initial = getattr(own.module, "initial", None)

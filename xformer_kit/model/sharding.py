@@ -1,6 +1,6 @@
 """Shards a model's parameters over processes, with torch's fully_shard."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from torch.distributed.tensor import Shard
 from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
 from xformer_kit.tensors import canonical, parameter_table
+from xformer_kit.tensors.shards import part, part_like
 
 
 def shard(model: Model, mesh: DeviceMesh | None = None, **policy: Any) -> Model:
@@ -48,6 +49,29 @@ def shard(model: Model, mesh: DeviceMesh | None = None, **policy: Any) -> Model:
         register_fsdp_forward_method(model, name)
     model.head.register_forward_pre_hook(partial(_unshard_head, model))
     return model
+
+
+@torch.no_grad()
+def fill(model: Model, built: Iterable[Model], device: torch.device) -> None:
+    """Gives a sharded model, which is on the meta device, the values of models that are built in
+    parts (`build_model`, `model_parts`), of which one exists at a time. device: of its tensors.
+    """
+    model.to_empty(device=device)
+    own = dict(_tensors(model))
+    missing = set(own)
+    for one in built:
+        for name, value in _tensors(one):
+            if not value.is_meta:
+                part(own[name]).copy_(part(part_like(value, own[name])))
+                missing.discard(name)
+    if missing:
+        raise RuntimeError(f"no part of the model has values for {', '.join(sorted(missing))}")
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yields (name, tensor) of the parameters and buffers."""
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        yield canonical(name), value
 
 
 def _even_axis(parameter: Tensor, ranks: int) -> int:
