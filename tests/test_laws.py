@@ -23,8 +23,10 @@ from xformer_kit.plan import KINDS
 OF_A_COMPONENT = {"start", "tying", "rebuild", "residual multiplier", "parameters"}
 OF_A_COMPONENT |= {"precision", "device", "device with documents", "derivative"}
 OF_A_COMPONENT |= {"kernels in bf16"}  # "kernels" compares them in every row, in fp32
-# Laws of what a component does with random numbers and between steps, and of two laws together.
+# Laws of what a component does with random numbers and between steps, of two laws together, and of
+# what generation does with a cache that the law `cache` compares.
 IN_FEW_ROWS = {"causality in training", "randomness", "evaluation", "resume"}
+IN_FEW_ROWS |= {"greedy", "select and rewind", "source once"}
 IN_FEW_ROWS |= {"decoding cost", "cache with documents", "documents with padding"}
 
 
@@ -44,8 +46,8 @@ def rows() -> list[Any]:
 @pytest.mark.parametrize("row", rows())
 def test_every_pair_of_components_keeps_every_law(row):
     """Every law that is not slow. Those of a component by itself take half of the time, and are
-    checked in rows that contain each choice four times, and those of training, of documents and of
-    cost twice.
+    checked in rows that contain each choice four times, and those of training, of generation, of
+    documents and of cost twice.
     """
     few = set() if row in each_choice(4) else OF_A_COMPONENT
     few |= set() if row in each_choice(2) else IN_FEW_ROWS

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 from test_processes import EXPERTS, PLAIN, table
 from train_processes import (
     TINY,
@@ -21,19 +22,26 @@ from train_processes import (
 )
 
 from tasks.checkpoints import checkpoints
+from tasks.cli import main
 from tests.forked_train import ForkedTrain
 from xformer_kit.checkpoint import DamagedError, read, read_mapping
 
 EXACT = [*PLAIN, "trainer.precision=64-true", "trainer.max_steps=12", "trainer.val_every=5"]
 EXACT += ["trainer.checkpoint_every=5", "schedule.warmup=3", "trainer.accumulate=1"]
+VALUE = ["trainer.gradient_clip_algorithm=value", "trainer.gradient_clip_val=0.01"]
+LATER = ["model.freeze=[embed,decoder.0]", "model.unfreeze_at=5"]
+UNTIED = ["model.tie_embeddings=false"]
+MEAN = ["checkpoints.average=3", "trainer.accumulate=2"]
 MANY = {  # of examples for the last batches of the ranks to differ
     "averages": ["ema.decay=0.9", *EXPERTS, "trainer.accumulate=2"],
-    "mean": ["checkpoints.average=3", "trainer.accumulate=2"],
-    "adapters": ["lora.rank=2", "lora.of=['*']"],
-    "unfreeze": ["model.freeze=[embed,decoder.0]", "model.unfreeze_at=5"],
-    "muon": ["optim=muon", "optim.normalise=0.95", "model.checkpoint_activations=selective"],
-    "encoder": ["model=encoder", "task=masked_language_modeling", "model.tie_embeddings=false"],
-    "value": ["trainer.gradient_clip_algorithm=value", "trainer.gradient_clip_val=0.01"],
+    "adapters": ["lora.rank=2", "lora.of=['*']", *VALUE],
+    "muon": [
+        "optim=muon",
+        "optim.normalise=0.95",
+        "model.checkpoint_activations=selective",
+        *LATER,
+    ],
+    "encoder": ["model=encoder", "task=masked_language_modeling", *UNTIED, *MEAN],
 }
 
 
@@ -148,6 +156,9 @@ def change(run: Path, **options) -> None:
 def test_a_damaged_file_of_tensors_is_named_and_the_checkpoint_before_it_is_used(tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
     run_ranks(tmp_path, run, text, EXACT)
+    assert main(["consolidate", str(run), "--checkpoint", "last"]) == 0
+    weights = load_file(run / "model.safetensors")
+    torch.testing.assert_close(weights, checkpoint(run)["state_dict"], rtol=0, atol=0)
     folder = run / "checkpoints"
     shards = sorted(folder.glob("shards_*/*"))
     last = read_mapping(folder / "last.ckpt")["shards"]["folder"]
@@ -161,5 +172,5 @@ def test_a_damaged_file_of_tensors_is_named_and_the_checkpoint_before_it_is_used
         file.unlink() if damaged is None else file.write_bytes(damaged)
         with pytest.raises(DamagedError, match=f"{last}/{file.name} {reason}"):
             read(folder / "last.ckpt")
-        path, checkpoint = checkpoints.newest(folder)
-        assert path.name == "previous.ckpt" and checkpoint.state_dict
+        path, found = checkpoints.newest(folder)
+        assert path.name == "previous.ckpt" and found.state_dict

@@ -115,7 +115,7 @@ def load_run(args: Any, default: str = "best", tokenizer: bool = True) -> "Loade
     from xformer_kit.objective import objective_of
 
     path, config = open_run(args.run, args.components)
-    name, checkpoint = _read_checkpoint(path, args, default)
+    name, checkpoint = read_checkpoint(path, args, default)
     if sentence := summary.diverged(path):
         step = f"{checkpoint.global_step:,}"
         print(f"{path}: {sentence} The weights are those of step {step}.", file=sys.stderr)
@@ -131,7 +131,7 @@ def load_run(args: Any, default: str = "best", tokenizer: bool = True) -> "Loade
     return LoadedRun(model.to(device), objective, config, path, name, fingerprint)
 
 
-def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, "Checkpoint"]:
+def read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, "Checkpoint"]:
     """Returns (name, content) of the checkpoint that `load_run` loads."""
     from tasks.logging import summary
     from xformer_kit.checkpoint import DamagedError, checkpoint_files, read
