@@ -160,9 +160,9 @@ def test_a_damaged_file_of_tensors_is_named_and_the_checkpoint_before_it_is_used
     weights = load_file(run / "model.safetensors")
     torch.testing.assert_close(weights, checkpoint(run)["state_dict"], rtol=0, atol=0)
     folder = run / "checkpoints"
-    shards = sorted(folder.glob("shards_*/*"))
+    shards = sorted(folder.glob("shards_*/*/*"))
     last = read_mapping(folder / "last.ckpt")["shards"]["folder"]
-    file = next(path for path in shards if path.parent.name == last)
+    file = next(path for path in shards if path.parent.parent.name == last)
     before = file.read_bytes()
     for damaged, reason in (
         (before[:-5] + bytes([before[-5] ^ 1]) + before[-4:], "does not have its checksum"),
@@ -170,7 +170,7 @@ def test_a_damaged_file_of_tensors_is_named_and_the_checkpoint_before_it_is_used
         (None, "is missing"),
     ):
         file.unlink() if damaged is None else file.write_bytes(damaged)
-        with pytest.raises(DamagedError, match=f"{last}/{file.name} {reason}"):
+        with pytest.raises(DamagedError, match=f"{last}/0/{file.name} {reason}"):
             read(folder / "last.ckpt")
         path, found = checkpoints.newest(folder)
         assert path.name == "previous.ckpt" and found.state_dict

@@ -5,6 +5,7 @@ number of ranks. Its files have no checksums: the checkpoint has them.
 
 import json
 import os
+import re
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping
@@ -17,12 +18,15 @@ from torch import Tensor
 from xformer_kit.tensors.shards import is_shard, part_like
 
 PREFIX = "shards_"  # of the names of their directories
-CHUNK = 2**24  # bytes
+CHUNK = 2**24  # bytes that are read at once
+PART = 2**27  # bytes of a rank that are written at once
 Key = TypeVar("Key")
 
 
 class Shards(TypedDict):
-    """Where the tensors of a checkpoint are: a directory next to it, and file -> crc32."""
+    """Where the tensors of a checkpoint are: a directory next to it, and the crc32 of each file
+    below it.
+    """
 
     folder: str
     files: dict[str, int]
@@ -52,22 +56,37 @@ def separated(entries: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Ten
 
 
 def write_shards(shards: dict[str, Tensor], folder: Path) -> Shards:
-    """Writes DTensors into a new directory; all ranks must call it. The files are on the disk when
+    """Writes DTensors into a new directory, in a subdirectory for every PART bytes of a rank, since
+    the library copies twice what it writes. All ranks must call it. The files are on the disk when
     it returns. Raises OSError on all ranks if one cannot write.
     """
     import torch.distributed.checkpoint as dcp
 
-    try:
-        writer = dcp.HuggingFaceStorageWriter(str(folder), save_distributed=True)
-        dcp.save(shards, storage_writer=writer)
-    except dcp.CheckpointException as error:  # the same on all ranks, and no Exception
-        first, _ = next(iter(error.failures.values()))
-        raise OSError(getattr(first, "errno", None), str(first)) from first
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    own = {file.name: _flushed(file) for file in sorted(folder.iterdir())[rank::ranks]}
+    for number, some in enumerate(_cut(shards, PART * ranks)):
+        try:
+            place = str(folder / f"{number}")
+            writer = dcp.HuggingFaceStorageWriter(place, save_distributed=True)
+            dcp.save(some, storage_writer=writer)
+        except dcp.CheckpointException as error:  # the same on all ranks, and no Exception
+            first, _ = next(iter(error.failures.values()))
+            raise OSError(getattr(first, "errno", None), str(first)) from first
+    files = sorted(folder.rglob("*.safetensors"))[rank::ranks]
+    own = {str(file.relative_to(folder)): _flushed(file) for file in files}
     found: list[Any] = [None] * ranks
     torch.distributed.all_gather_object(found, own)
     return {"folder": folder.name, "files": {k: v for part in found for k, v in part.items()}}
+
+
+def _cut(tensors: Mapping[str, Tensor], size: int) -> Iterator[dict[str, Tensor]]:
+    """Yields the tensors in parts of at most `size` bytes, or of one tensor."""
+    part: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if part and sum(one.nbytes for one in (*part.values(), tensor)) > size:
+            yield part
+            part = {}
+        part[name] = tensor
+    yield part
 
 
 def _flushed(file: Path) -> int:
@@ -92,20 +111,20 @@ def read_shards(place: Path, shards: Shards, whole: bool) -> Iterator[tuple[list
     """
     import torch.distributed.checkpoint as dcp
 
-    folder = _checked(place, shards)
-    reader = dcp.HuggingFaceStorageReader(str(folder))
-    device = "cpu" if whole else "meta"
-    state = {
-        key: torch.empty(entry.size, dtype=entry.properties.dtype, device=device)
-        for key, entry in reader.read_metadata().state_dict_metadata.items()
-        if isinstance(entry, dcp.TensorStorageMetadata)
-    }
-    if whole:
-        _load(state, folder)
-    for key, tensor in state.items():
-        if not whole:
-            tensor.saved_as = folder, key  # type: ignore[attr-defined]
-        yield json.loads(key), tensor
+    for folder in sorted(_checked(place, shards).iterdir()):
+        reader = dcp.HuggingFaceStorageReader(str(folder))
+        device = "cpu" if whole else "meta"
+        state = {
+            key: torch.empty(entry.size, dtype=entry.properties.dtype, device=device)
+            for key, entry in reader.read_metadata().state_dict_metadata.items()
+            if isinstance(entry, dcp.TensorStorageMetadata)
+        }
+        if whole:
+            _load(state, folder)
+        for key, tensor in state.items():
+            if not whole:
+                tensor.saved_as = folder, key  # type: ignore[attr-defined]
+            yield json.loads(key), tensor
 
 
 def parts_like(values: Mapping[Key, Tensor], likes: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
@@ -143,7 +162,7 @@ def _checked(place: Path, shards: Shards) -> Path:
         raise ShardsError(f"its tensors cannot be in {name!r}")
     for file, checksum in shards["files"].items():
         path = place / name / file
-        if Path(file).name != file or not path.is_file():
+        if not re.fullmatch(r"\d+/[\w-]+\.safetensors", file) or not path.is_file():
             raise ShardsError(f"{name}/{file} is missing")
         if _crc32(path) != checksum:
             raise ShardsError(f"{name}/{file} does not have its checksum")

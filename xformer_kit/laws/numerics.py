@@ -1,9 +1,8 @@
 """Laws of numbers: kernels agree, precisions agree, every parameter has a gradient."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
-from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +10,14 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import Score
 from xformer_kit.kernel import KERNELS, cannot_train_on
+from xformer_kit.laws.kernel_errors import (
+    SMALLER,
+    Bound,
+    ComputeStep,
+    StepTensors,
+    check_bound,
+    largest_gradient,
+)
 from xformer_kit.laws.masks import visible_keys
 from xformer_kit.laws.registry import law
 from xformer_kit.laws.sequence import CUT, ROWS, SOURCE_CUT, SOURCE_ROWS, packed, padded
@@ -30,11 +37,8 @@ from xformer_kit.tensors.tokens import Tokens
 
 # Each token sees itself and the one before it.
 WINDOW = MASKS.create({"name": "sliding_window", "window": 2})
-DRAWS = 1, 5, 20  # numbers of random texts and targets: more if fewer are not conclusive
-ROUNDINGS = 64  # random roundings of the weights, if the draws are not conclusive
-WEIGHTS = LARGER, SMALLER = 2, 3  # further seeds of the weights
+WEIGHTS = 2, SMALLER  # further seeds of the weights: larger and smaller ones
 KEYS = 64  # length of a row of scores in the test of sparsity
-StepTensors = dict[str, Tensor]  # "logits", and the gradient of every parameter by its name
 Batch = tuple[Tokens, Tokens | None]  # tokens of the model, and the source of an encoder-decoder
 
 
@@ -100,7 +104,7 @@ def kernels(composition: Composition) -> None:
                 steps = _step_function(composition, f"{batch_name} {trains}", batch)
                 for name in names:
                     bound = Bound(name, torch.float32, 3, 2e-5)
-                    _check_bound(composition, f"in fp32, {batch_name}", steps, bound)
+                    check_bound(composition, f"in fp32, {batch_name}", steps, bound)
 
 
 @law("kernels in bf16", prerequisites=("kernels",))
@@ -116,7 +120,7 @@ def kernels_in_bf16(composition: Composition) -> None:
     batch_name, batch = next(batches(composition))
     steps = _step_function(composition, f"{batch_name} True", batch)
     for name in names:
-        _check_bound(composition, "in bf16", steps, Bound(name, torch.bfloat16, 10, 2e-2))
+        check_bound(composition, "in bf16", steps, Bound(name, torch.bfloat16, 10, 2e-2))
 
 
 def other_kernels(composition: Composition) -> list[str]:
@@ -137,20 +141,7 @@ def untrainable_kernel(composition: Composition) -> list[str]:
     return [] if name == "auto" or cannot_train_on(name, "cpu") is None else [name]
 
 
-class Bound(NamedTuple):
-    """Bound of the error of a kernel: `factor` times the error of `reference`, plus `slack` times
-    the largest exact value.
-    """
-
-    kernel: str
-    dtype: torch.dtype
-    factor: float
-    slack: float
-
-
 Models = Callable[..., Model]  # kernel, dtype, rounding, seed of the weights -> the model
-# kernel, dtype, draw, rounding, seed of the weights -> logits and gradients of a training step
-ComputeStep = Callable[..., StepTensors]
 
 
 def _models(composition: Composition) -> Models:
@@ -188,75 +179,6 @@ def _perturb_weights(model: Model, size: float, seed: int) -> None:
     for parameter in model.parameters():
         share = torch.rand(parameter.shape, generator=generator, dtype=parameter.dtype)
         parameter.mul_(1 + size * (2 * share - 1))
-
-
-def _check_bound(composition: Composition, where: str, steps: ComputeStep, bound: Bound) -> None:
-    """Raises LawBroken if the error of a kernel is above its bound. In bf16 both kernels round to
-    three digits, at different operations.
-
-    Gradients above the bound are computed again with smaller weights: with large ones a softmax has
-    a single key, and the mean of its gradients, which fast kernels compute from their outputs (Dao
-    et al., 2022, arXiv:2205.14135, appendix B.2), cancels against a term of its size; in
-    `reference` it cancels exactly.
-    """
-    wrong = dict(_errors_above_bound(steps, bound, steps("reference", torch.float64, 0)))
-    if wrong and "logits" not in wrong:
-        again = dict(_errors_above_bound(partial(steps, weights=SMALLER), bound, wrong))
-        wrong = {name: error for name, error in wrong.items() if name in again}
-    for name, error in wrong.items():
-        raise composition.broken(f"kernel '{bound.kernel}' {where}: {name} is {error}")
-
-
-def _errors_above_bound(
-    steps: ComputeStep, bound: Bound, names: Iterable[str]
-) -> Iterator[tuple[str, str]]:
-    """Yields the outputs and gradients whose error is above the bound, with the error. If a
-    gradient is zero, as for a query that sees one key, and `reference` is exact, the largest exact
-    value is that of the whole step: terms of its size cancel in other kernels.
-
-    The error of one draw is random: that of a sum over all tokens, such as the gradient of a single
-    number, may be almost zero, and that of an activation with a kink may be large if it rounds to
-    the other side. If a kernel is above the bound, both kernels are compared on more texts and
-    targets, by their largest errors. If it still is, the draw with the largest error may be next to
-    a kink: then `reference` has an error as large with weights that are rounded differently.
-    """
-    largest = _largest_gradient(steps("reference", torch.float64, 0))
-    for name in names:
-        for draws in DRAWS:
-            errors = [_errors(steps, bound, draw, name) for draw in range(draws)]
-            error, reference, size = (max(values) for values in zip(*errors, strict=True))
-            slack = bound.slack * (largest if reference == size == 0 else max(1e-3, size))
-            if error <= bound.factor * reference + slack:
-                break
-        else:
-            worst = max(range(draws), key=lambda draw: errors[draw][0])
-            for rounding in range(1, ROUNDINGS + 1):
-                rounded = bound._replace(kernel="reference")
-                other, *_ = _errors(steps, rounded, worst, name, rounding)
-                reference = max(reference, other if other < inf else 0)
-                if error <= bound.factor * reference + slack:
-                    break
-            else:
-                allowed = f"allowed is {bound.factor * reference + slack:.1e}"
-                yield name, f"off by {error:.1e}, reference by {reference:.1e}, {allowed}"
-
-
-def _errors(
-    steps: ComputeStep, bound: Bound, draw: int, name: str, rounding: int = 0
-) -> tuple[float, float, float]:
-    """Returns the errors of the kernel and of `reference`, and the largest exact value. NaN or a
-    missing gradient is an infinite error of the kernel, and a negative one of `reference`.
-    """
-    exact = steps("reference", torch.float64, draw)[name]
-    found = steps(bound.kernel, bound.dtype, draw, rounding), steps("reference", bound.dtype, draw)
-    error, reference = (
-        (step.get(name, exact * torch.nan).double() - exact).abs().max() for step in found
-    )
-    return (
-        error.nan_to_num(inf, inf).item(),
-        reference.nan_to_num(-inf, inf).item(),
-        exact.abs().max().item(),
-    )
 
 
 @law("precision")
@@ -325,7 +247,7 @@ def _zero_gradients(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # dropout and stochastic depth are the same each time
         grads, zero = train_step(model, batch), {}
-    largest = _largest_gradient(grads)
+    largest = largest_gradient(grads)
     for name, _ in model.named_parameters():
         if name not in grads:
             raise composition.broken(f"{name} is not in the step's graph ({batch_name})")
@@ -336,11 +258,6 @@ def _zero_gradients(
         if not (finite and size > 1e-13 * largest) and name not in exempt:
             zero[name] = f"{size:.1e} next to {largest:.1e}"
     return zero
-
-
-def _largest_gradient(step: StepTensors) -> float:
-    sizes = (grad.abs().max().item() for name, grad in step.items() if name != "logits")
-    return max(sizes, default=0.0)
 
 
 def without_skips(composition: Composition, weight_seed: int) -> Model:
