@@ -55,6 +55,8 @@ def silence_lightning() -> None:
     warnings.filterwarnings(
         "ignore", message=r"\s*(flex_attention called|Mismatch dtype between|Online softmax)"
     )
+    # Of fully_shard, on outputs that are views: none is changed in place.
+    warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # Otherwise the profiler prints its marks.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
