@@ -174,3 +174,29 @@ def test_a_damaged_file_of_tensors_is_named_and_the_checkpoint_before_it_is_used
             read(folder / "last.ckpt")
         path, found = checkpoints.newest(folder)
         assert path.name == "previous.ckpt" and found.state_dict
+
+
+@pytest.mark.slow
+@pytest.mark.extended
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_that_writes_checkpoints_in_the_background_is_the_same(ranks, tmp_path, text):  # noqa: F811
+    """It is killed and resumed, too; the copies are those of their step, not of a later one."""
+    words = [*EXACT, "trainer.max_steps=40", "checkpoints.keep_every=10", "ema.decay=0.9"]
+    words += ["checkpoints.asynchronous=true"]
+    one, run = tmp_path / "one", tmp_path / "run"
+    finish(start(tmp_path, one, text, *words, "checkpoints.asynchronous=false"))
+    line = [*TINY, f"data.path={text}", f"hydra.run.dir={run}", *words]
+    envs = rank_environments(tmp_path, 2) if ranks == 2 else [environment(tmp_path)]
+    trainer = ["trainer=fsdp", "trainer.devices=2"] if ranks == 2 else []
+    begun = [ForkedTrain([*line, *trainer], tmp_path, each) for each in envs]
+    kill_at(begun[-1], run, 23)
+    for rank in begun[:-1]:
+        rank.wait(30)
+    envs = rank_environments(tmp_path, 2) if ranks == 2 else envs
+    for rank in [ForkedTrain([f"resume={run}"], tmp_path, each) for each in envs]:
+        finish(rank)
+    assert_equal_runs(one, run)
+    for step in (10, 20, 30, 40):
+        found = [read(each / "checkpoints" / f"step_{step}.ckpt") for each in (one, run)]
+        weights = [each.state_dict for each in found]
+        torch.testing.assert_close(*weights, rtol=1e-9, atol=1e-12)

@@ -55,10 +55,11 @@ def separated(entries: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Ten
     return without(entries, []), shards
 
 
-def write_shards(shards: dict[str, Tensor], folder: Path) -> Shards:
+def write_shards(shards: dict[str, Tensor], folder: Path, group: Any = None) -> Shards:
     """Writes DTensors into a new directory, in a subdirectory for every PART bytes of a rank, since
-    the library copies twice what it writes. All ranks must call it. The files are on the disk when
-    it returns. Raises OSError on all ranks if one cannot write.
+    the library copies twice what it writes. All ranks of the process group must call it (None: of
+    the default group). The files are on the disk when it returns. Raises OSError on all ranks if
+    one cannot write.
     """
     import torch.distributed.checkpoint as dcp
 
@@ -67,14 +68,14 @@ def write_shards(shards: dict[str, Tensor], folder: Path) -> Shards:
         try:
             place = str(folder / f"{number}")
             writer = dcp.HuggingFaceStorageWriter(place, save_distributed=True)
-            dcp.save(some, storage_writer=writer)
+            dcp.save(some, storage_writer=writer, process_group=group)
         except dcp.CheckpointException as error:  # the same on all ranks, and no Exception
             first, _ = next(iter(error.failures.values()))
             raise OSError(getattr(first, "errno", None), str(first)) from first
     files = sorted(folder.rglob("*.safetensors"))[rank::ranks]
     own = {str(file.relative_to(folder)): _flushed(file) for file in files}
     found: list[Any] = [None] * ranks
-    torch.distributed.all_gather_object(found, own)
+    torch.distributed.all_gather_object(found, own, group)
     return {"folder": folder.name, "files": {k: v for part in found for k, v in part.items()}}
 
 

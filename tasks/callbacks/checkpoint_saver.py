@@ -1,7 +1,8 @@
 """Saves checkpoints."""
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tasks.modules.evaluation import EvaluatedTask as Task
 from tasks.process import ranks
 from tasks.process.exit_codes import NotSaved
 from xformer_kit.checkpoint import Checkpoint
+from xformer_kit.tensors.shards import map_tensors
 
 
 @dataclass(eq=False)
@@ -33,6 +35,11 @@ class CheckpointSaver:
     averages: Averages | OptimizerAverages | None
     ranking: Ranking
     saved_step: int  # step of the checkpoint that was saved last; -1 if none
+    asynchronous: bool = False
+    pending: Future[None] | None = None  # that is being written
+
+    def __post_init__(self) -> None:
+        self.writer = ThreadPoolExecutor(1) if self.asynchronous else None
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         if self.cadence.saves_at(task.step) and not self.cadence.validates_at(task.step):
@@ -66,11 +73,15 @@ class CheckpointSaver:
         """Save the state unless this step is already saved."""
         if self.cadence.saves_checkpoints and self.saved_step != task.step:
             self.save(trainer, task)
+        self.finish()
 
     def save(self, trainer: Any, task: Task) -> None:
-        """Save the state after a step. All ranks must call it; rank 0 writes."""
+        """Save the state after a step. All ranks must call it; rank 0 writes, and all of a sharded
+        model.
+        """
         clock, strategy = self.recorder.clock, trainer.strategy
         clock.tick()
+        self.finish()
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         checkpoint = Checkpoint(
             state_dict=strategy.lightning_module_state_dict(),
@@ -90,16 +101,50 @@ class CheckpointSaver:
             callbacks=self._callback_states(),
             **self.constants,
         )
-        if task.is_sharded:
-            share = strategy.broadcast
-            checkpoint = checkpoints.write_tensors(checkpoint, self.folder, share)
-        if trainer.is_global_zero:
-            checkpoints.write(checkpoint, self.folder)
-            self.keep(task.step)
-            self.recorder.logger.checkpoint(task.step)
+        place = checkpoints.tensor_folder(self.folder, task.step) if task.is_sharded else None
+        place = place and strategy.broadcast(place)
+        arguments = place, trainer.is_global_zero, self.ranking.steps, self.ranking.count
+        if self.writer is not None:
+            checkpoint, group = _copied(checkpoint, strategy, task.is_sharded)
+            self.pending = self.writer.submit(self._write, checkpoint, *arguments, group)
+        else:
+            self._write(checkpoint, *arguments)
+            self._written(task.step)
+            strategy.barrier()
         self.saved_step = task.step
-        strategy.barrier()
         clock.resume()
+
+    def _write(
+        self,
+        checkpoint: Checkpoint,
+        place: Path | None,
+        is_first: bool,
+        best: list[int],
+        count: int,
+        group: Any = None,
+    ) -> None:
+        """Writes a checkpoint; in a thread of its own if it is asynchronous. place: of the tensors
+        that ranks share. best, count: see `checkpoints.keep`.
+        """
+        if place is not None:
+            checkpoint = checkpoints.write_tensors(checkpoint, place, group)
+        if is_first:
+            step = checkpoint.global_step
+            checkpoints.write(checkpoint, self.folder)
+            checkpoints.keep(self.folder, step, best, count, self.cadence.keep_every)
+
+    def _written(self, step: int) -> None:
+        self.recorder.logger.checkpoint(step)  # none but on the first rank
+
+    def finish(self) -> None:
+        """Waits for the checkpoint that is being written. Raises NotSaved if it cannot be."""
+        if self.pending is not None:
+            pending, self.pending = self.pending, None
+            pending.result()
+            self._written(self.saved_step)
+
+    def on_train_end(self, trainer: Any, task: Task) -> None:
+        self.finish()
 
     def keep(self, step: int) -> None:
         """Updates the kept checkpoints after last.ckpt was written at `step`, on rank 0."""
@@ -117,3 +162,14 @@ class CheckpointSaver:
                     raise NotSaved(str(fault))
                 states[name] = state
         return states or None
+
+
+def _copied(checkpoint: Checkpoint, strategy: Any, is_sharded: bool) -> tuple[Checkpoint, Any]:
+    """Returns a copy in the host's memory, and the process group of its writers; all ranks must
+    call it.
+    """
+    entries = checkpoint.entries()
+    if is_sharded:
+        return replace(checkpoint, **strategy.host_copy(entries)), strategy.host_group
+    copies = map_tensors(entries, lambda x: x.detach().to("cpu", copy=True))
+    return replace(checkpoint, **copies), None

@@ -72,6 +72,7 @@ def create_checkpoint_saver(
         averages,
         Ranking(kept.metric, mode, kept.keep_best, checkpoint.best_steps if checkpoint else []),
         checkpoint.global_step if checkpoint else -1,
+        kept.asynchronous,
     )
     if run.resumes_from_last and run.is_rank_zero:
         saver.keep(run.task.step)

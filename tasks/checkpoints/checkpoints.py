@@ -39,20 +39,22 @@ log = logging.getLogger("xformer")
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
 
-def write_tensors(checkpoint: Checkpoint, folder: Path, share: Callable[[Any], Any]) -> Checkpoint:
-    """Writes the tensors that ranks share into a new directory; all ranks must call it. Returns the
-    checkpoint that `write` saves. share: returns the value of the first rank. Raises NotSaved on
-    all ranks.
+def tensor_folder(folder: Path, step: int) -> Path:
+    """Returns the directory, which does not exist, for the tensors of a step that ranks share."""
+    path, numbers = folder / f"{PREFIX}{step}", itertools.count(2)
+    while path.exists():  # of a run that saved this step and was set back
+        path = folder / f"{PREFIX}{step}_{next(numbers)}"
+    return path
+
+
+def write_tensors(checkpoint: Checkpoint, place: Path, group: Any = None) -> Checkpoint:
+    """Writes the tensors that ranks share into a new directory; all ranks must call it, with their
+    process group. Returns the checkpoint that `write` saves. Raises NotSaved on all ranks.
     """
     entries, tensors = separated(checkpoint.entries())
-    step, numbers = checkpoint.global_step, itertools.count(2)
-    with _raises_not_saved(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"{PREFIX}{step}"
-        while (folder / name).exists():  # of a run that saved this step and was set back
-            name = f"{PREFIX}{step}_{next(numbers)}"
-        shards = write_shards(tensors, folder / share(name))
-        return replace(checkpoint, **entries, shards=shards)
+    with _raises_not_saved(place.parent):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return replace(checkpoint, **entries, shards=write_shards(tensors, place, group))
 
 
 def write(checkpoint: Checkpoint, folder: Path) -> None:

@@ -7,12 +7,13 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from tasks import Facts, State
 from xformer_kit.model.build import model_parts
 from xformer_kit.model.sharding import fill, reshard, shard, sync_gradients
-from xformer_kit.tensors.shards import map_tensors, whole
+from xformer_kit.tensors.shards import map_tensors, part, whole
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -31,6 +32,7 @@ class ShardedStrategy(ModelParallelStrategy):
         super().__init__(ranks, 1, process_group_backend=backend)
         self.options = options
         self.ranks = ranks
+        self.host_group: Any = None  # of processes that write checkpoints while the model trains
         self.syncs_each = options.get("sync_gradients") == "each"
         reshards = options.get("reshard_after_forward", True)
         policy: dict[str, Any] = {"reshard_after_forward": reshards}
@@ -46,7 +48,8 @@ class ShardedStrategy(ModelParallelStrategy):
     def shard(self, task: Any) -> None:
         """Divides the parameters of a task's model, in place, and gives them values."""
         model = task.model
-        shard(model, self._parameter_mesh(), **self.policy)
+        self.parameter_mesh = self._parameter_mesh()
+        shard(model, self.parameter_mesh, **self.policy)
         device = torch.device("cpu") if self.options.get("cpu_offload") else self.root_device
         # In the context of configure_model torch's default is the dtype of trainer.precision.
         dtype = torch.get_default_dtype()
@@ -86,6 +89,31 @@ class ShardedStrategy(ModelParallelStrategy):
     def optimizer_state(self, optimizer: Optimizer) -> State:
         """The optimizer's state, by numbers of parameters, with this rank's parts."""
         return optimizer.state_dict()
+
+    def host_copy(self, state: State) -> State:
+        """A copy of a state in the host's memory, each tensor in the same parts. The first call
+        creates `host_group`, for which all ranks must call it.
+        """
+        if self.host_group is None:
+            self.host_group = torch.distributed.new_group(backend="gloo")
+            mesh = self.parameter_mesh
+            names = mesh.mesh_dim_names
+            self.host_mesh = init_device_mesh("cpu", mesh.shape, mesh_dim_names=names)
+
+        def copied(tensor: Tensor) -> Tensor:
+            values = part(tensor).detach().to("cpu", copy=True)
+            if not isinstance(tensor, DTensor):
+                return values
+            return DTensor.from_local(
+                values,
+                self.host_mesh,
+                tensor.placements,
+                run_check=False,
+                shape=tensor.shape,
+                stride=tensor.stride(),
+            )
+
+        return map_tensors(state, copied)
 
     def gathered(self, state: State) -> State:
         """Whole tensors on the first rank, {} on the others, which must call it too."""

@@ -257,6 +257,7 @@ class Checkpoints(TypedDict, total=False):  # settings
     metric: str
     mode: Literal['min', 'max'] | None
     keep_every: int | None
+    asynchronous: bool
 
 
 class InitFrom(TypedDict, total=False):  # settings

@@ -248,6 +248,7 @@ class CheckpointSettings:
     mode: Literal["min", "max"] | None = None  # which value is best; null is by the metric's name
     # optimizer steps between checkpoints that are kept for good; null: none
     keep_every: int | None = None
+    asynchronous: bool = False  # write a copy of the state while training goes on
 
     @classmethod
     def check(cls, options, context):

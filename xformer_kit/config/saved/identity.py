@@ -35,7 +35,7 @@ NOT_HASHED = {
         *("cache", "num_workers"),
     ),
     "model": ("checkpoint_activations",),  # changes no number
-    "checkpoints": ("keep_best", "metric", "mode", "keep_every"),
+    "checkpoints": ("keep_best", "metric", "mode", "keep_every", "asynchronous"),
     "trainer": (
         "val_every",
         "checkpoint_every",
