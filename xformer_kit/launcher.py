@@ -15,6 +15,13 @@ def slurm_tasks() -> int:
     return int(os.environ.get("SLURM_NTASKS", 1))
 
 
+def launched() -> int:
+    """Number of processes that torchrun or SLURM has started; 0 if they have not."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return int(os.environ.get("WORLD_SIZE", 1))
+    return slurm_tasks() if has_launcher() else 0
+
+
 def has_launcher() -> bool:
     """Whether torchrun or SLURM has already started one process per device."""
     return "TORCHELASTIC_RUN_ID" in os.environ or slurm_tasks() > 1

@@ -1,6 +1,7 @@
 """A model that cannot be held is refused before anything is written or built."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from tests.messages import messages
 from xformer_kit import ConfigError, compose
 from xformer_kit.config.faults import size
 from xformer_kit.config.faults.machine import run_faults
+from xformer_kit.launcher import launched
 
 MEMORY = 16 * 2**30
 
@@ -110,3 +112,41 @@ def test_a_large_but_real_model_is_countable():
     size.ensure_countable(compose(["model.dim=25600", "attn.heads=160", "model.layers=128"]))
     size.ensure_countable(compose(["data.seq_len=100000000"]))
     size.ensure_countable(compose(["position.theta=100000000000"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "fits"),
+    [
+        (["trainer=ddp"], False),
+        (["trainer=fsdp"], True),
+        (["trainer=fsdp", "trainer.devices=2"], False),
+        (["trainer=hsdp"], True),
+        (["trainer=hsdp", "trainer.shard_ranks=2"], False),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_sharded_model_needs_a_part_of_its_memory_on_each_gpu(words, fits, monkeypatch):
+    """1.2 billion parameters, 18 GiB, on 8 GPUs of 8 GiB."""
+    gpu = SimpleNamespace(total_memory=8 * 2**30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
+    config = compose(["model.dim=2048", "model.layers=24", "data.batch_size=64", *words])
+    found = messages(size.memory_faults(config))
+    assert not found if fits else "and the GPU has 8 GiB" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("environment", "count"),
+    [
+        ({}, 0),
+        ({"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "16"}, 16),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, 8),
+    ],
+)
+def test_the_number_of_processes_that_a_launcher_started(environment, count, monkeypatch):
+    for name in ("TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert launched() == count

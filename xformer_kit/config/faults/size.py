@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from xformer_kit.config.options.trainer_schema import SHARDED
+from xformer_kit.launcher import launched
 from xformer_kit.plan import depths
 from xformer_kit.registry import ConfigError, Fault, Faults, Node, config_error
 
@@ -39,7 +41,7 @@ def memory_faults(config: Node, training: bool = True) -> Faults:
     needed = math.inf
     if model is not None:
         buffers = sum(buffer.numel() for buffer in model.buffers())
-        needed = parameter_bytes * _count(model) + VALUE_BYTES * buffers
+        needed = parameter_bytes * _count(model) / _parts(trainer) + VALUE_BYTES * buffers
     if needed <= memory:
         return
     known = math.isfinite(needed)
@@ -141,6 +143,22 @@ def _largest(config: Node) -> str:
     """Returns the largest sizes as overrides of a command line."""
     model = {f"model.{key}": config["model"][key] for key in ("dim", "layers")}
     return ", ".join(f"{path}={size}" for path, size in (_large(config) or model).items())
+
+
+def _parts(trainer: Node) -> int:
+    """Number of parts of a model, each on a device of its own. Processes of a CPU share memory."""
+    import torch
+
+    strategy, devices = trainer.get("strategy"), trainer.get("devices", 1)
+    accelerator = trainer.get("accelerator", "auto")
+    if strategy not in SHARDED or accelerator == "cpu" or not torch.cuda.is_available():
+        return 1
+    local = len(devices) if isinstance(devices, list) else torch.cuda.device_count()
+    if str(devices).isdigit():
+        local = int(devices)
+    if strategy == "hsdp":
+        return trainer.get("shard_ranks") or local
+    return launched() or local * trainer.get("num_nodes", 1)
 
 
 def _memory(trainer: Node) -> tuple[float, str]:
