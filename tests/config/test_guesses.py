@@ -99,6 +99,8 @@ GUESSES = {
     "dtype=bfloat16": "Try trainer.precision=bf16-mixed.",
     "dtype=torch.float16": "Try trainer.precision=bf16-mixed.",
     "trainer.precision=bfloat16": "Did you mean 'bf16-mixed'?",
+    "trainer.precision=fp8": "Did you mean 'fp8-mixed'?",
+    "trainer.strategy=deepspeed": "Did you mean 'fsdp'?",
     "trainer.precision=float16": "Did you mean '16-mixed'?",
     "compile=True": "Try trainer.compile=true.",
     "dropout=0.1": "Try attn.dropout=0.1, ffn.dropout=0.1 or model.dropout=0.1.",
