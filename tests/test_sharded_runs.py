@@ -91,6 +91,19 @@ def test_a_sharded_run_is_that_of_one_process(name, tmp_path, text):  # noqa: F8
 
 @pytest.mark.slow
 @pytest.mark.extended
+def test_a_sharded_run_starts_from_the_weights_of_another(tmp_path, text):  # noqa: F811
+    """With new rows of the vocabulary, and adapters."""
+    source, one, two = tmp_path / "source", tmp_path / "one", tmp_path / "two"
+    finish(start(tmp_path, source, text, *EXACT, "model.vocab_size=300"))
+    words = [*EXACT, f"init_from={source}", "model.vocab_size=310", "lora.rank=2"]
+    finish(start(tmp_path, one, text, *words))
+    run_ranks(tmp_path, two, text, words)
+    assert_equal_runs(one, two)
+    assert (one / "init_from.json").read_bytes() == (two / "init_from.json").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.extended
 def test_groups_of_ranks_with_a_copy_each_train_the_model_of_one_process(tmp_path, text):  # noqa: F811
     words, one, four = (
         [*EXACT, *EXPERTS, "trainer.max_steps=6"],

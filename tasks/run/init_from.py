@@ -39,7 +39,9 @@ def start_from(config: Config, task: Any, objective: Any, run_dir: Path | None =
     init_from.json into `run_dir`. Raises ConfigError if they do not fit, or are not those with
     which the run began.
     """
-    model, allow = task.model, config["init_from"].get("allow")
+    # Rows that are not copied have initial values, which a model that will be sharded lacks.
+    model = task.model if task.build_part is None else task.build_part()
+    allow = config["init_from"].get("allow")
     run, file, saved, checkpoint, weights = read_source(config)
     tokens = _tokens(run, saved, objective)
     vocabularies = vocabulary_tensors(model)

@@ -15,10 +15,10 @@ from torch import nn
 from tasks import Config
 from tasks.process import ranks
 from xformer_kit.config.faults.machine import FLOAT8
-from xformer_kit.config.options.trainer_schema import OURS, SHARDED
+from xformer_kit.config.options.trainer_schema import OURS, SHARDED, shard_ranks_fault
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.model.float8 import use_float8
-from xformer_kit.registry import config_error
+from xformer_kit.registry import ConfigError, config_error
 
 NEVER = 2**62  # an interval in steps that is never reached
 # Options of the config that are not passed to Lightning. A run clips gradients in the pass that
@@ -164,10 +164,8 @@ def _strategy(options: Config, rank_count: int) -> Any:
     if strategy in SHARDED:
         from tasks.process.sharded_strategy import ShardedStrategy
 
-        group = options.get("shard_ranks") or 1
-        if rank_count % group:
-            rule = f"must divide the {rank_count} ranks of the run"
-            raise config_error("trainer.shard_ranks", rule, got=group)
+        if fault := shard_ranks_fault(options, rank_count):
+            raise ConfigError([fault.at("trainer")])
         return ShardedStrategy(rank_count, options)
     # The model's after_step updates buffers equally on all ranks.
     return DDPStrategy(broadcast_buffers=False) if strategy == "ddp" else strategy

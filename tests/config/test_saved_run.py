@@ -80,7 +80,7 @@ def test_only_a_config_error_comes_out_of_a_damaged_config(config, tmp_path):
 
 
 def of_a_run(run):
-    task = SimpleNamespace(model=None)
+    task = SimpleNamespace(model=None, build_part=None)
     return start_from(compose([f"init_from={run}"], data=False), task, None)
 
 

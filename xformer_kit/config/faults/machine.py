@@ -6,6 +6,7 @@ from typing import Any
 
 from xformer_kit.config.faults.size import memory_faults
 from xformer_kit.config.options.logger_options import as_loggers
+from xformer_kit.config.options.trainer_schema import shard_ranks_fault
 from xformer_kit.kernel import cannot_train_on
 from xformer_kit.launcher import has_launcher
 from xformer_kit.plan import provenance_of, stacks
@@ -146,6 +147,8 @@ def _batch_faults(trainer: Node, batch_size: int | None) -> Faults:
         count = int(devices)
     else:
         count = max(1, _available(trainer.get("accelerator", "auto"))[1])
+    if fault := shard_ranks_fault(trainer, count):
+        yield fault.at("trainer")
     if batch_size is not None and count > 0:
         from xformer_kit.data.order import micro_batch_size
 

@@ -25,6 +25,7 @@ from xformer_kit.registry import (
     independent_check,
     other_option,
 )
+from xformer_kit.registry.messages import alternatives, divisors
 from xformer_kit.registry.other_libraries import REPLACED
 
 TRAINER = Registry("settings", group="trainer")
@@ -211,6 +212,15 @@ def _sharded(options: Options) -> Faults:
     if options.strategy == "fsdp" and options.shard_ranks is not None:
         rule, fix = "is of trainer.strategy=hsdp", "Use trainer=hsdp, or leave it out."
         yield Fault("shard_ranks", rule, got=options.shard_ranks, fix=fix)
+
+
+def shard_ranks_fault(trainer: Mapping[str, Any], ranks: int) -> Fault | None:
+    """The fault of trainer.shard_ranks in a run of so many ranks."""
+    group = trainer.get("shard_ranks") or 1
+    if ranks % group == 0:
+        return None
+    fix = f"Try {alternatives(divisors(ranks))}."
+    return Fault("shard_ranks", f"must divide the {ranks} ranks of the run", got=group, fix=fix)
 
 
 def _devices(devices: int | list[int] | str) -> Faults:
