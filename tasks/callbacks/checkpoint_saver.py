@@ -110,8 +110,9 @@ class CheckpointSaver:
         else:
             self._write(checkpoint, *arguments)
             self._written(task.step)
-            strategy.barrier()
         self.saved_step = task.step
+        if self.pending is None:
+            strategy.barrier()
         clock.resume()
 
     def _write(

@@ -135,7 +135,7 @@ def changed_layout(before: int, now: int) -> str:
     if before == now:
         return ""
     return (
-        f", in {now} processes in place of {before}: the batches stay as they are, dropout has"
+        f", in {now} processes instead of {before}: the batches stay as they are, dropout has"
         " other masks, and sums are rounded in another order"
     )
 

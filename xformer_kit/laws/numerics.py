@@ -15,7 +15,7 @@ from xformer_kit.laws.kernel_errors import (
     Bound,
     ComputeStep,
     StepTensors,
-    check_bound,
+    errors_above_bound,
     largest_gradient,
 )
 from xformer_kit.laws.masks import visible_keys
@@ -104,7 +104,7 @@ def kernels(composition: Composition) -> None:
                 steps = _step_function(composition, f"{batch_name} {trains}", batch)
                 for name in names:
                     bound = Bound(name, torch.float32, 3, 2e-5)
-                    check_bound(composition, f"in fp32, {batch_name}", steps, bound)
+                    _check_bound(composition, f"in fp32, {batch_name}", steps, bound)
 
 
 @law("kernels in bf16", prerequisites=("kernels",))
@@ -120,7 +120,13 @@ def kernels_in_bf16(composition: Composition) -> None:
     batch_name, batch = next(batches(composition))
     steps = _step_function(composition, f"{batch_name} True", batch)
     for name in names:
-        check_bound(composition, "in bf16", steps, Bound(name, torch.bfloat16, 10, 2e-2))
+        _check_bound(composition, "in bf16", steps, Bound(name, torch.bfloat16, 10, 2e-2))
+
+
+def _check_bound(composition: Composition, where: str, steps: ComputeStep, bound: Bound) -> None:
+    """Raises LawBroken if the error of a kernel is above its bound."""
+    for name, error in errors_above_bound(steps, bound).items():
+        raise composition.broken(f"kernel '{bound.kernel}' {where}: {name} is {error}")
 
 
 def other_kernels(composition: Composition) -> list[str]:

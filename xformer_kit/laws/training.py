@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from xformer_kit.laws.generation import PROMPT, cached_logits
-from xformer_kit.laws.kernel_errors import StepTensors
+from xformer_kit.laws.numerics import StepTensors
 from xformer_kit.laws.random_numbers import TORCH, Draws, RandomOperations, seeded
 from xformer_kit.laws.registry import law
 from xformer_kit.laws.sequence import changed, influence

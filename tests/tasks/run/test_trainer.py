@@ -54,7 +54,7 @@ def test_the_defaults_have_no_fault():
             {"gradient_clip_val": float("nan")},
             "trainer.gradient_clip_val: must be a finite number; got nan.",
         ),
-        ({"strategy": "fsdp"}, "trainer.strategy: no choice is called 'fsdp'. Known: auto, ddp."),
+        ({"strategy": "none"}, "trainer.strategy: no choice is called 'none'. Known: auto, ddp,"),
         (
             {"profiler": "simple"},
             ("trainer.profiler: is decided by trainer.profile here; got 'simple'."),

@@ -171,7 +171,6 @@ def _out_of_range(options: Options) -> Faults:
         num_sanity_val_steps=-1,
         profile=0,
         decode_tokens=0,
-        shard_ranks=1,
     )
     yield from at_most(numbers, max_steps=MAX_STEPS, max_epochs=MAX_STEPS, max_tokens=MAX_TOKENS)
     limits = dict.fromkeys(("limit_train_batches", "limit_val_batches"), 0)
@@ -206,7 +205,9 @@ def _sharded(options: Options) -> Faults:
             if (value := options.node.get(key, OURS[key].default)) != OURS[key].default:
                 rule = "has an effect only with trainer.strategy=fsdp or hsdp"
                 yield Fault(key, rule, got=format_value(value), fix="Leave it out.")
-    elif options.precision in ("16-mixed", "fp8-mixed"):
+        return
+    yield from at_least(options, shard_ranks=1)
+    if options.precision in ("16-mixed", "fp8-mixed"):
         rule = f"is not supported with trainer.strategy={options.strategy}"
         yield Fault("precision", rule, got=options.precision, fix="Use bf16-mixed.")
     if options.strategy == "fsdp" and options.shard_ranks is not None:
