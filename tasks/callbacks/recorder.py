@@ -128,7 +128,7 @@ class Recorder:
         self.own_row.clear()
 
     def _write_speed(self, step: int) -> None:
-        row = self.other_row | {"step": step, "time": time.time()} | self.speed_row
+        row = self.other_row | {"step": step, "time": f"{time.time():.3f}"} | self.speed_row
         self.speed.add(row)  # type: ignore[union-attr]
         self.other_row.clear()
 

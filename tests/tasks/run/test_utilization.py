@@ -16,6 +16,7 @@ def test_a_run_on_a_device_of_known_peak_reports_its_utilization(begin, monkeypa
         assert float(row["mfu"]) == pytest.approx(
             summary["flops_per_token"] * float(row["tokens_per_second"]) / 1e11
         )
+    assert len({row["time"] for row in speeds}) == 3  # seconds since 1970, with milliseconds
     assert len(speeds) == 3 and "mfu" not in rows(folder / "metrics.csv")[0]
     assert f"MFU {summary['mfu']:.1%}" in capsys.readouterr().out
 
