@@ -104,7 +104,7 @@ def test_a_sharded_run_starts_from_the_weights_of_another(tmp_path, text):  # no
 
 @pytest.mark.slow
 @pytest.mark.extended
-def test_groups_of_ranks_with_a_copy_each_train_the_model_of_one_process(tmp_path, text):  # noqa: F811
+def test_groups_of_ranks_with_a_copy_each_train_as_one_process(tmp_path, text):  # noqa: F811
     words, one, four = (
         [*EXACT, *EXPERTS, "trainer.max_steps=6"],
         tmp_path / "one",
@@ -166,7 +166,7 @@ def change(run: Path, **options) -> None:
 
 @pytest.mark.slow
 @pytest.mark.extended
-def test_a_damaged_file_of_tensors_is_named_and_the_checkpoint_before_it_is_used(tmp_path, text):  # noqa: F811
+def test_a_damaged_file_is_named_and_the_checkpoint_before_it_is_used(tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
     run_ranks(tmp_path, run, text, EXACT)
     assert main(["consolidate", str(run), "--checkpoint", "last"]) == 0
@@ -192,7 +192,7 @@ def test_a_damaged_file_of_tensors_is_named_and_the_checkpoint_before_it_is_used
 @pytest.mark.slow
 @pytest.mark.extended
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_run_that_writes_checkpoints_in_the_background_is_the_same(ranks, tmp_path, text):  # noqa: F811
+def test_a_run_with_checkpoints_in_the_background_is_the_same(ranks, tmp_path, text):  # noqa: F811
     """It is killed and resumed, too; the copies are those of their step, not of a later one."""
     words = [*EXACT, "trainer.max_steps=40", "checkpoints.keep_every=10", "ema.decay=0.9"]
     words += ["checkpoints.asynchronous=true"]

@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
 from tasks import State
 from tasks.callbacks.averages import Averages
 from tasks.callbacks.cadence import Cadence
@@ -18,7 +21,6 @@ from tasks.modules.evaluation import EvaluatedTask as Task
 from tasks.process import ranks
 from tasks.process.exit_codes import NotSaved
 from xformer_kit.checkpoint import Checkpoint
-from xformer_kit.tensors.shards import map_tensors
 
 
 @dataclass(eq=False)
@@ -109,7 +111,7 @@ class CheckpointSaver:
             self.pending = self.writer.submit(self._write, checkpoint, *arguments, group)
         else:
             self._write(checkpoint, *arguments)
-            self._written(task.step)
+            self.recorder.logger.checkpoint(task.step)
         self.saved_step = task.step
         if self.pending is None:
             strategy.barrier()
@@ -134,15 +136,12 @@ class CheckpointSaver:
             checkpoints.write(checkpoint, self.folder)
             checkpoints.keep(self.folder, step, best, count, self.cadence.keep_every)
 
-    def _written(self, step: int) -> None:
-        self.recorder.logger.checkpoint(step)  # none but on the first rank
-
     def finish(self) -> None:
         """Waits for the checkpoint that is being written. Raises NotSaved if it cannot be."""
         if self.pending is not None:
             pending, self.pending = self.pending, None
             pending.result()
-            self._written(self.saved_step)
+            self.recorder.logger.checkpoint(self.saved_step)
 
     def on_train_end(self, trainer: Any, task: Task) -> None:
         self.finish()
@@ -172,5 +171,5 @@ def _copied(checkpoint: Checkpoint, strategy: Any, is_sharded: bool) -> tuple[Ch
     entries = checkpoint.entries()
     if is_sharded:
         return replace(checkpoint, **strategy.host_copy(entries)), strategy.host_group
-    copies = map_tensors(entries, lambda x: x.detach().to("cpu", copy=True))
+    copies = tree_map_only(Tensor, lambda x: x.detach().to("cpu", copy=True), entries)
     return replace(checkpoint, **copies), None

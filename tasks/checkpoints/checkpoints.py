@@ -100,14 +100,16 @@ def keep(folder: Path, step: int, best: Sequence[int], count: int, every: int | 
 
 
 def _remove_unused_shards(folder: Path) -> None:
-    """Removes the directories of tensors that no checkpoint has; none if one cannot be read."""
-    found = list(folder.glob(f"{PREFIX}*"))
-    if not found:
-        return
-    try:
-        used = {shard_folder(path) for path in folder.glob("*.ckpt*")}
-    except DamagedError:
-        return
+    """Removes the directories of tensors that no checkpoint has; none if one cannot be read that is
+    not set aside.
+    """
+    found, used = list(folder.glob(f"{PREFIX}*")), set()
+    for path in folder.glob("*.ckpt*") if found else ():
+        try:
+            used.add(shard_folder(path))
+        except DamagedError:
+            if path.suffix != ".aside":
+                return
     for each in found:
         if each.name not in used:
             shutil.rmtree(each, ignore_errors=True)

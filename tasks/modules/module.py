@@ -77,7 +77,7 @@ class Task(SavedState):
         )
         # Of a model without values, until it is sharded: builds a part of it; what is loaded then.
         self.build_part: Callable[..., nn.Module] | None = None
-        self.weights_to_load: State = {}
+        self.weights_to_load: tuple[State, bool] = {}, False  # and whether all must be there
         self._gradient_hooks: dict[int, Callable[[Tensor], None]] = OrderedDict()
         self._hooks = StepHooks()
 
@@ -95,8 +95,8 @@ class Task(SavedState):
         """
         if self.is_sharded:
             self.trainer.strategy.shard(self)  # type: ignore[attr-defined]
-            self.load_state_dict(self.weights_to_load, strict=False)
-            self.weights_to_load = {}
+            self.load_state_dict(*self.weights_to_load)
+            self.weights_to_load = {}, False
             self._choose_frozen()
         self.freezing.in_graph = self.trainer.world_size > 1
         self.freezing.set_step(self.step)

@@ -47,18 +47,18 @@ class SavedState(pl.LightningModule):
             state = parts_like(state, self.state_dict())
         return self.model.load_state_dict(state, strict=strict, assign=assign)
 
-    def load_weights(self, state: State) -> None:
+    def load_weights(self, state: State, strict: bool = False) -> None:
         """Loads weights, those of a model that is not sharded yet when it is."""
         if self.build_part is None:
-            self.load_state_dict(state, strict=False)
+            self.load_state_dict(state, strict)
         else:
-            self.weights_to_load = state
+            self.weights_to_load = state, strict
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Loads a checkpoint; on_fit_start loads the optimizer's state, when there is one."""
         if self.config["trainer"].get("precision") == "64-true":
             self.model.double()  # before Lightning does it, so that no weight is rounded
-        self.load_weights(checkpoint.state_dict)
+        self.load_weights(checkpoint.state_dict, strict=True)
         self.step = checkpoint.global_step
         self.skipped_steps = torch.tensor(checkpoint.skipped_steps)
         self.accumulate = checkpoint.accumulate

@@ -9,11 +9,12 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
 from tasks import Facts, State
 from xformer_kit.model.build import model_parts
 from xformer_kit.model.sharding import fill, reshard, shard, sync_gradients
-from xformer_kit.tensors.shards import map_tensors, part, whole
+from xformer_kit.tensors.shards import part, whole
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -113,7 +114,7 @@ class ShardedStrategy(ModelParallelStrategy):
                 stride=tensor.stride(),
             )
 
-        return map_tensors(state, copied)
+        return tree_map_only(Tensor, copied, state)
 
     def gathered(self, state: State) -> State:
         """Whole tensors on the first rank, {} on the others, which must call it too."""
@@ -122,5 +123,5 @@ class ShardedStrategy(ModelParallelStrategy):
             found = whole(value)
             return found.cpu() if self.is_global_zero else None
 
-        found = map_tensors(state, on_cpu)
+        found = tree_map_only(Tensor, on_cpu, state)
         return found if self.is_global_zero else {}

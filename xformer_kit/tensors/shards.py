@@ -1,6 +1,5 @@
 """Tensors that ranks share as one DTensor: whole, and this rank's part."""
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -31,16 +30,3 @@ def part_like(value: Tensor, like: Tensor) -> Tensor:
 
     mesh, placements = like.device_mesh, like.placements  # type: ignore[attr-defined]
     return distribute_tensor(value.to(mesh.device_type), mesh, placements, src_data_rank=None)
-
-
-def map_tensors(state: Any, function: Callable[[Tensor], Any]) -> Any:
-    """Returns nested mappings, lists and tuples with `function` applied to each tensor, in the
-    order of their keys, which is that of all ranks.
-    """
-    if isinstance(state, Tensor):
-        return function(state)
-    if isinstance(state, Mapping):
-        return {key: map_tensors(value, function) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        return type(state)(map_tensors(value, function) for value in state)
-    return state
