@@ -18,6 +18,7 @@ class StudySweeper(Sweeper):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
+        self.options = config.hydra.launcher
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
@@ -25,7 +26,7 @@ class StudySweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> Any:
         from tasks.study import run_study
 
-        return run_study(self.launcher, arguments)
+        return run_study(self.launcher, self.options, arguments)
 
 
 ConfigStore.instance().store(

@@ -1,13 +1,16 @@
 """The ranks of a run: rank, number of ranks, the store that they share, and exchanges of values
 outside of training.
 
-Each rank trains the complete model on a slice of every batch. A launcher starts the ranks and sets
-environment variables with rank and count: torchrun, SLURM, or a worker (tasks/run/worker.py).
+Each rank trains the model, or its part of a sharded one, on a slice of every batch. A launcher
+starts the ranks and sets environment variables with rank and count: torchrun, SLURM, or a worker
+(tasks/run/worker.py).
 """
 
+import errno
 import json
 import math
 import os
+import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -70,6 +73,8 @@ def store() -> Any:
 
         address, port = SLURMEnvironment().main_address, str(SLURMEnvironment().main_port)
     in_agent = store_in_agent()
+    if not in_agent and rank() == 0:
+        check_ports(address, int(port))
     return TCPStore(
         address,
         int(port) + (not in_agent),
@@ -77,6 +82,23 @@ def store() -> Any:
         timeout=STORE_TIMEOUT,
         wait_for_workers=False,
     )
+
+
+def check_ports(address: str, port: int) -> None:
+    """Raises NoRun if another process uses the port at which the ranks meet, or the next one, at
+    which they exchange messages before that.
+    """
+    for used in (port, port + 1):
+        with socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                server.bind((address, used))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise NoRun(
+                        f"Port {used} of {address}, at which the ranks meet, is in use. Set"
+                        " MASTER_PORT to another, of which the next is free too."
+                    ) from None
 
 
 class DataRank(NamedTuple):

@@ -5,7 +5,8 @@ launches those of a multirun or a study; after a multirun, prints the table of i
 import math
 import os
 import sys
-from contextlib import chdir
+from contextlib import ExitStack, chdir
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tasks import Config, Files
 from tasks.logging.files import numbered_paths
 from tasks.process import ranks
 from tasks.process.exit_codes import NoRun
+from tasks.process.launched_jobs import check_launcher, job_of_submitit, lost_job, requeued
 from tasks.process.processes import end_with_launcher
 from tasks.run.early_checks import with_sources
 from tasks.run.new_directory import LOCK, check_new_directory
@@ -31,21 +33,38 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.text.command_lines import program
 from xformer_kit.text.user_path import user_path
 
+NAMES_OF_DIRECTORIES = ("hydra.run.dir=", "hydra.sweep.")  # words with which a line names one
 _sweep_dirs: list[Path] = []  # directories of the multiruns of this process
+_progress = ExitStack()  # of the multirun of this process
 
 
-class CheckDirectory(Callback):
-    """Checks the directory of a multirun before Hydra writes into it."""
+class CheckMultirun(Callback):
+    """Checks the directory of a multirun before Hydra writes into it, and its launcher, and shows
+    the progress of jobs that print nothing here. jobs: their number, 0 if it is not known.
+    """
+
+    def __init__(self, jobs: int = 0):
+        self.jobs = jobs
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         directory = Path(str(config.hydra.sweep.dir))
         try:
+            check_launcher(config.hydra.launcher)
             check_new_directory(directory, "hydra.sweep.dir", f"*/{LOCK}")
         except (NoRun, ConfigError) as error:  # Hydra continues after exceptions of its callbacks
             from tasks.run.train import report_end  # takes seconds
 
             raise SystemExit(report_end(error)) from None
         _sweep_dirs.append(directory.resolve())
+        launcher = str(config.hydra.runtime.choices["hydra/launcher"])
+        if launcher != "basic":
+            os.environ["HYDRA_FULL_ERROR"] = (
+                "1"  # raises its exceptions; otherwise Hydra prints them
+            )
+        if launcher.startswith("submitit"):
+            from tasks.logging.sweep_progress import shown
+
+            _progress.enter_context(shown(directory, launcher, self.jobs))
 
 
 def run_line(line: CommandLine) -> int:
@@ -67,13 +86,21 @@ def run_line(line: CommandLine) -> int:
         return _run_here(line.composed, job)
     if line.argv[-1:] in (["--info"], ["-i"]):  # the next word would be its value
         line.argv[-1] = "--info=all"
-    line.argv.append(f"++hydra.callbacks.directory._target_={__name__}.CheckDirectory")
-    _run_hydra(line, job)
+    line.argv.append(f"++hydra.callbacks.multirun._target_={__name__}.CheckMultirun")
+    line.argv.append(f"++hydra.callbacks.multirun.jobs={len(line.checked)}")
     exit_code = 0
+    with _progress:
+        try:
+            _run_hydra(line, job)
+        except Exception as error:
+            if not os.environ.pop("HYDRA_FULL_ERROR", None):
+                raise
+            print(lost_job(error), file=sys.stderr)
+            exit_code = 1
     if _sweep_dirs:
         from tasks.logging.sweep_table import write_sweep_table
 
-        exit_code = write_sweep_table(_sweep_dirs[-1], line.components)
+        exit_code = write_sweep_table(_sweep_dirs[-1], line.components) or exit_code
     return exit_code or max(job.exit_codes, default=0)
 
 
@@ -139,8 +166,9 @@ class RunJob:
         in_multirun = hydra_config.mode == RunMode.MULTIRUN
         if in_multirun:
             end_with_launcher()
-        from tasks.logging import summary
-        from tasks.run.start import start_run  # takes seconds
+        from tasks.logging import summary  # these take seconds
+        from tasks.process.job import Job
+        from tasks.run.start import start_or_resume_run, start_run
         from tasks.run.train import report_end
 
         # A ${ in these is not an interpolation: Hydra has resolved the directories.
@@ -155,18 +183,19 @@ class RunJob:
         except ConfigError as error:
             self.exit_codes.append(report_end(error))
             return math.nan
-        named = ("hydra.run.dir=", "hydra.sweep.")
-        is_named = any(word.startswith(named) for word in words["hydra"])
-        if not is_named and ranks.rank() == 0:
-            directory = claim_directory(directory)
-        exit_code = start_run(
-            config,
-            directory,
-            self.components,
-            in_multirun=in_multirun,
-            quiet=in_multirun and runtime["choices"].get("hydra/launcher", "basic") != "basic",
-            directory_existed=self.directory_existed,
-        )
+        owner = job_of_submitit(hydra_config.job.id) if in_multirun else ""
+        is_named = any(word.startswith(NAMES_OF_DIRECTORIES) for word in words["hydra"])
+        returned = False
+        if (owner or not is_named) and ranks.rank() == 0:
+            directory, returned = claim_directory(directory, owner, is_named)
+        in_line = runtime["choices"].get("hydra/launcher", "basic") == "basic"
+        options: Any = {"in_multirun": in_multirun, "quiet": in_multirun and not in_line}
+        start = partial(start_run, config, directory, self.components, **options)
+        start = partial(start, directory_existed=self.directory_existed)
+        if returned:
+            job = Job(directory, self.components, **options)
+            start = partial(start_or_resume_run, config, job)
+        exit_code = requeued(start)
         self.exit_codes.append(exit_code)
         if not in_multirun:
             return exit_code
@@ -190,7 +219,7 @@ def _run_job_of_study(
     see Job.
     """
     from tasks.process.job import Job
-    from tasks.run.start import start_or_resume_study_run
+    from tasks.run.start import start_or_resume_run
     from tasks.study.state import claim, record_failure
 
     job = Job(
@@ -205,20 +234,23 @@ def _run_job_of_study(
     with claim(directory) as is_claimed:
         if not is_claimed:
             return 0.0
-        exit_code = start_or_resume_study_run(config, job)
+        exit_code = requeued(partial(start_or_resume_run, config, job))
         record_failure(directory, exit_code)
         return float(exit_code)
 
 
-def claim_directory(directory: Path) -> Path:
+def claim_directory(directory: Path, owner: str, is_named: bool) -> tuple[Path, bool]:
     """Creates the directory and a file .claim in it; uses directory_2, directory_3, ... if another
-    process has claimed it.
+    process has claimed it and the line does not name it. Returns the directory, and whether the job
+    `owner` has claimed it before: it has returned to the queue.
     """
-    for candidate in numbered_paths(directory):
+    for candidate in [directory] if is_named else numbered_paths(directory):
         candidate.mkdir(parents=True, exist_ok=True)
         try:
-            (candidate / ".claim").touch(exist_ok=False)
-            return candidate
+            with open(candidate / ".claim", "x") as file:
+                file.write(owner)
+            return candidate, False
         except FileExistsError:
-            continue
-    raise AssertionError("numbered_paths() is endless")
+            if owner and (candidate / ".claim").read_text() == owner:
+                return candidate, True
+    return directory, False

@@ -87,8 +87,10 @@ def start_run(
     return exit_code
 
 
-def start_or_resume_study_run(config: Config, job: Job) -> int:
-    """Starts or resumes a run of a study; returns its exit code, 0 if it is already finished."""
+def start_or_resume_run(config: Config, job: Job) -> int:
+    """Starts or resumes a run of a study, or of a job that has returned to a queue. Returns its
+    exit code, 0 if it is already finished.
+    """
     try:
         check_stays_inside(job.run_dir)
         if has_saved_state := has_checkpoint(job.run_dir / "checkpoints"):

@@ -15,7 +15,7 @@ from lightning.pytorch import Callback
 from tasks import Config, Files
 from tasks.process.job import Job
 from tasks.run.short_fit import fit
-from tasks.run.start import start_or_resume_study_run
+from tasks.run.start import start_or_resume_run
 
 WARMUP_STEPS, MEASURED_STEPS, MAX_STEPS = 2, 5, 500  # steps
 MIN_SECONDS = 0.4  # of the measured steps
@@ -62,5 +62,5 @@ def trial_seconds(config: Config, components: Files) -> float:
         for name in ("first", "later"):
             job = Job(Path(folder, name), components, in_multirun=True, quiet=True, silent=True)
             began = time.perf_counter()
-            start_or_resume_study_run(config, job)
+            start_or_resume_run(config, job)
     return time.perf_counter() - began

@@ -42,6 +42,8 @@ class ProgressTable:
         self.done_before = self._update_states()
         self.live: Any = None
         self.closed = threading.Event()
+        self.watcher = threading.Thread(target=self._watch, daemon=True)
+        self.updating = threading.Lock()
 
     def __enter__(self) -> "ProgressTable":
         plan, done = self.plan, self.done_before
@@ -52,11 +54,12 @@ class ProgressTable:
                 self._table(), console=self.console, auto_refresh=False, redirect_stderr=False
             )
             self.live.start()
-            threading.Thread(target=self._watch, daemon=True).start()
+        self.watcher.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.closed.set()
+        self.watcher.join()
         if self.live is not None:
             self.live.update(self._table(), refresh=True)
             self.live.stop()
@@ -65,12 +68,13 @@ class ProgressTable:
         """Updates the states; without a terminal, prints the runs that have ended since the last
         update.
         """
-        ended_before = {key for key, found in self.states.items() if found.over}
-        self._update_states()
-        for run in self.plan.runs if self.live is None else ():
-            if (current := self.states[run.key]).over and run.key not in ended_before:
-                name = f"{run.variant.title} seed {run.seed}"
-                self.console.print(f"{name}: {self._result(current)}", soft_wrap=True)
+        with self.updating:
+            ended_before = {key for key, found in self.states.items() if found.over}
+            self._update_states()
+            for run in self.plan.runs if self.live is None else ():
+                if (current := self.states[run.key]).over and run.key not in ended_before:
+                    name = f"{run.variant.title} seed {run.seed}"
+                    self.console.print(f"{name}: {self._result(current)}", soft_wrap=True)
 
     def stops(self) -> stopping.StopDecision:
         """Returns the decision of study.stop on the current states; without a terminal, newly
@@ -83,10 +87,11 @@ class ProgressTable:
         return self.stopped
 
     def _watch(self) -> None:
-        """Updates the live table until it is closed; runs in a thread."""
+        """Updates the table until it is closed; runs in a thread."""
         while not self.closed.wait(UPDATE_SECONDS):
-            self._update_states()
-            self.live.update(self._table(), refresh=True)
+            self.update()
+            if self.live is not None:
+                self.live.update(self._table(), refresh=True)
 
     def _update_states(self) -> int:
         """Reads the states of runs that have not ended; returns the number of ended runs."""

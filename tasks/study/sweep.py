@@ -6,11 +6,13 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tasks.process.exit_codes import FAILED, SIGNALS
+from tasks.process.launched_jobs import check_launcher, lost_job
 from tasks.study import state, stopping
 from tasks.study.progress_table import ProgressTable
 from tasks.study.resolve import StudyPlan, resolve
@@ -49,11 +51,12 @@ def check_command_line(line: Any) -> None:
     _command_lines.append(line)
 
 
-def run_study(launcher: Any, words: list[str]) -> None:
+def run_study(launcher: Any, options: Mapping[str, Any], words: list[str]) -> None:
     """Runs the study of `check_command_line` with Hydra's launcher, and appends its exit code to
-    `exit_codes`. words: overrides of the command line.
+    `exit_codes`. options: hydra.launcher. words: overrides of the command line.
     """
     try:
+        check_launcher(options)
         exit_codes.append(_run(launcher, words))
     except ConfigError as error:
         print(*error.messages, sep="\n", file=sys.stderr)
@@ -144,9 +147,14 @@ def launch(
             config = run.config if plan.search is None else plan.compose(run.words)[0]
             line.checked[run.key] = with_logger_options(plan.node, run, config), run.report_to
         jobs = [[*words, directory_override(run.key)] for run in batch]
-        for done in launcher.launch(jobs, initial_job_idx=number):
-            if done.return_value in SIGNAL_CODES:
-                return int(done.return_value)
+        try:
+            for done in launcher.launch(jobs, initial_job_idx=number):
+                if done.return_value in SIGNAL_CODES:
+                    return int(done.return_value)
+        except Exception as error:
+            if not parallel:
+                raise
+            launches = check_lost_job(plan, batch, launches, error)
         number += len(batch)
         for run in batch:  # a run that does not end after MAX_LAUNCHES has failed
             if (
@@ -155,6 +163,19 @@ def launch(
                 and not plan.state(run).over
             ):
                 state.record_failure(directory, FAILED)
+
+
+def check_lost_job(
+    plan: StudyPlan, batch: list[StudyRun], launches: Counter[str], error: Exception
+) -> Counter[str]:
+    """Prints a launcher's exception; returns the launches without those of runs that have not
+    begun: their jobs may still wait in a queue. Raises ConfigError if no run has begun.
+    """
+    begun = [run.key for run in batch if plan.directory(run).exists()]
+    if not begun:
+        raise ConfigError([lost_job(error)]) from None
+    print(lost_job(error), file=sys.stderr)
+    return launches - Counter(run.key for run in batch if run.key not in begun)
 
 
 def directory_override(key: str) -> str:

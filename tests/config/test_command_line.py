@@ -111,8 +111,7 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
         ),
         (
             "hydra/sweeper=optuna",
-            "hydra/sweeper: cannot be composed: In 'hydra/config': Could not find"
-            " 'hydra/sweeper/optuna'.",
+            "hydra/sweeper: no choice is called 'optuna'. Known: basic, study.",
         ),
         (
             "-m hydra.sweeper.params.seed=1,2",

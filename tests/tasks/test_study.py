@@ -46,7 +46,8 @@ REPLACED = f"{STUDY} has a report of other runs, which this study replaces; the 
 
 def start(home: Path, *more: str) -> forked_train.ForkedTrain:
     short = [] if any(word.startswith("data=") for word in more) else SHORT
-    return forked_train.ForkedTrain([*TINY, *short, *more], home, environment(home))
+    own = {"HOME": str(home), "TMPDIR": str(home / "tmp")} if (home / "tmp").exists() else {}
+    return forked_train.ForkedTrain([*TINY, *short, *more], home, environment(home) | own)
 
 
 def run_study(home: Path, *more: str, code: int = 0) -> str:
@@ -194,14 +195,23 @@ def test_runs_of_a_launcher_are_saved_and_end_when_the_study_is_killed(tmp_path)
     )
 
 
-def test_two_workers_never_do_the_same_run(finished_study, tmp_path):
-    workers = [start(tmp_path), start(tmp_path)]
+def test_two_machines_never_do_the_same_run(finished_study, tmp_path):
+    """They share a directory of results only; one of them submits its runs as jobs."""
+    machines = [tmp_path / name for name in ("first", "second")]
+    for home in machines:
+        (home / "tmp").mkdir(parents=True)
+        (home / "outputs").symlink_to(tmp_path / "outputs")
+    (tmp_path / "outputs").mkdir()
+    workers = [
+        start(machines[0], "hydra/launcher=submitit_local"),
+        start(machines[1]),
+    ]
     for worker in workers:
         out, err = worker.communicate(timeout=600)
         assert worker.returncode == 0, out + err
-    assert final_metrics(tmp_path) == final_metrics(finished_study) and set(
-        process_counts(tmp_path).values()
-    ) == {1}
+    assert final_metrics(tmp_path) == final_metrics(finished_study)
+    assert set(process_counts(tmp_path).values()) == {1}
+    assert [path.name for path in (tmp_path / "outputs" / "studies").iterdir()] == [STUDY.name]
 
 
 def test_checking_a_lock_does_not_lock_out_others(tmp_path):

@@ -62,3 +62,17 @@ def test_tasks_that_do_not_start_are_a_sentence(slurm, monkeypatch, tmp_path):
             ranks.share_run_directory(tmp_path, lambda: None)
     finally:
         ranks.store.cache_clear()
+
+
+@pytest.mark.parametrize("next_port", [0, 1])
+def test_a_port_in_use_is_a_sentence(slurm, monkeypatch, tmp_path, next_port):
+    slurm(PROCID=0, NTASKS=2, JOB_NAME="train")
+    with socket.socket() as other:
+        other.bind(("localhost", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        monkeypatch.setenv("MASTER_ADDR", "localhost")
+        monkeypatch.setenv("MASTER_PORT", str(port - next_port))
+        ranks.store.cache_clear()
+        with pytest.raises(NoRun, match=f"^Port {port} of localhost, .* is in use. Set"):
+            ranks.share_run_directory(tmp_path, lambda: None)

@@ -20,12 +20,18 @@ from xformer_kit.config import config_yaml, read_config
 
 
 def test_runs_of_the_same_second_get_different_directories(tmp_path):
-    claimed = [claim_directory(tmp_path / "2026-11-20_12-00-00") for _ in range(3)]
-    assert [path.name for path in claimed] == [
-        "2026-11-20_12-00-00",
-        "2026-11-20_12-00-00_2",
-        "2026-11-20_12-00-00_3",
-    ]
+    first = tmp_path / "2026-11-20_12-00-00"
+    claimed = [claim_directory(first, "", False) for _ in range(3)]
+    names = ["2026-11-20_12-00-00", "2026-11-20_12-00-00_2", "2026-11-20_12-00-00_3"]
+    assert claimed == [(tmp_path / name, False) for name in names]
+
+
+def test_a_job_that_has_returned_to_a_queue_gets_its_directory_again(tmp_path):
+    first, second = tmp_path / "0", tmp_path / "0_2"
+    assert claim_directory(first, "100_0", False) == (first, False)
+    assert claim_directory(first, "101_0", False) == (second, False)
+    assert claim_directory(first, "100_0", False) == (first, True)
+    assert claim_directory(first, "102_0", True) == (first, False)  # the line names it
 
 
 def test_a_directory_whose_run_is_being_trained_is_refused_and_unchanged(tmp_path, capsys):

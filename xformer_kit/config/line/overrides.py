@@ -25,7 +25,7 @@ from xformer_kit.config.line.config_files import (
 from xformer_kit.config.line.normalised import INSTRUCTIONS
 from xformer_kit.config.line.repeated_keys import repeated_key
 from xformer_kit.config.line.task_defaults import task_defaults
-from xformer_kit.config.line.unknown_choices import unknown_choice
+from xformer_kit.config.line.unknown_choices import PLUGIN_GROUPS, unknown_choice
 from xformer_kit.config.options.groups import GROUPS, registry_at
 from xformer_kit.config.options.logger_options import LOGGERS
 from xformer_kit.config.options.user_components import import_components
@@ -218,7 +218,7 @@ def choice_fault(session: HydraSession, override: Override) -> Fault | None:
     if group == SWEEPS:
         fix = f"Try wandb sweep {for_shell(os.path.relpath(conf_dir()))}/{SWEEPS}/FILE."
         return Fault(group, "its files are for W&B, not for a run", fix=fix)
-    if group.startswith("hydra") or not session.is_group(group):
+    if (group.startswith("hydra") and group not in PLUGIN_GROUPS) or not session.is_group(group):
         return None
     if override.is_delete():
         rule = "a run needs one; it cannot be taken out"

@@ -18,6 +18,16 @@ from xformer_kit.registry.other_options import corpus_of
 from xformer_kit.text.command_lines import for_shell, program
 
 MAX_NAMES = 10  # in a message
+PLUGIN_GROUPS = ("hydra/launcher", "hydra/sweeper")  # groups to which packages add choices
+# What installs the packages of choices.
+INSTALLED_BY = {
+    "hydra/launcher=joblib": "pip install 'xformer_kit[study]'",
+    "hydra/launcher=submitit_local": "pip install 'xformer_kit[slurm]'",
+    "hydra/launcher=submitit_slurm": "pip install 'xformer_kit[slurm]'",
+    # It declares cloudpickle<3, which it needs on AWS only.
+    "hydra/launcher=ray": "pip install 'xformer_kit[ray]' and then pip install --no-deps"
+    " hydra-ray-launcher",
+}
 GROUPS["norm"].refused_names |= {
     name: Fault(
         "",
@@ -33,6 +43,8 @@ def unknown_choice(group: str, name: str, names: list[str]) -> Fault:
     registry = GROUPS.get(group)
     if registry is not None and (registry.refusal(name) or registry.find_name(name)):
         return registry.unknown(name).at(group)
+    if command := INSTALLED_BY.get(f"{group}={name}"):
+        return Fault(group, "needs a package that is not installed", name, f"Use {command}.")
     rule = f"no {registry.kind if registry is not None else group} is called '{name}'"
     if group in ("model", "experiment") and PUBLISHED.match(name) and not nearest(name, names):
         rule += f"; a published architecture is a preset ({PUBLISHED_PAGE})"
