@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,7 +100,7 @@ def claimed(run_dir: Path) -> bool:
 
 def lock(file: Any, shared: bool = False, wait: bool = False) -> bool:
     """Locks a file until it is closed; returns False if another process holds the lock. On file
-    systems without locks always True.
+    systems without locks always True, and a sentence is printed.
     """
     if sys.platform == "win32":
         return True
@@ -110,6 +111,12 @@ def lock(file: Any, shared: bool = False, wait: bool = False) -> bool:
         fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:
-        pass
+    except OSError as error:
+        _report_no_locks(str(error.strerror))
     return True
+
+
+@cache
+def _report_no_locks(reason: str) -> None:
+    sentence = "its file system has no locks, so two processes or machines may train one run twice"
+    print(f"study.runs: {sentence} ({reason}).", file=sys.stderr)

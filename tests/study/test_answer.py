@@ -113,8 +113,8 @@ def test_equivalence_needs_a_margin():
 def test_at_most_one_common_seed():
     assert (
         sentence(moved("x", 0.5))
-        == "x is worse than placement=pre by 0.5 nats at the only common seed; no test is"
-        " possible: run at least 5 seeds."
+        == "The difference between x and placement=pre is +0.5 nats at the only common seed; no"
+        " test is possible: run at least 5 seeds."
     )
     assert (
         sentence(Runs("x", {9: 1.0}))

@@ -28,12 +28,12 @@ def test_all_variants_with_sizes_the_largest_first():
     post, output = moved("placement=post", 0.3), moved("placement=output", 0.5)
     sandwich, deep = moved("placement=sandwich", -0.1), moved("placement=deep_norm", 0.0)
     assert headline(post, sandwich, output, deep) == (
-        "Compared with placement=pre, sandwich is better by 0.1000 nats; output is worse by 0.5000"
-        " nats and post by 0.3000 nats; deep_norm: no significant difference."
+        "Compared with placement=pre, sandwich is better by 0.1000 nats; worse are output (by"
+        " 0.5000 nats) and post (by 0.3000 nats); deep_norm: no significant difference."
     )
     assert headline(post, sandwich, output, deep, measured=ACCURACY) == (
-        "Compared with placement=pre, output is better by 50.00 points and post by 30.00 points;"
-        " sandwich is worse by 10.00 points; deep_norm: no significant difference."
+        "Compared with placement=pre, better are output (by 50.00 points) and post (by 30.00"
+        " points); sandwich is worse by 10.00 points; deep_norm: no significant difference."
     )
 
 
@@ -74,13 +74,12 @@ def test_missing_runs_are_at_the_name_of_their_variant():
 def test_one_seed_has_a_size_and_no_test():
     post, output = moved("placement=post", 0.3, [0.0]), moved("placement=output", 0.5, [0.0])
     assert headline(post, output) == (
-        "Compared with placement=pre, output is worse by 0.5 nats and post by 0.30 nats (one seed,"
-        " not tested)."
+        "Compared with placement=pre, at one seed, not tested: output +0.5 nats, post +0.30 nats."
     )
     tested = moved("placement=sandwich", 0.0)
     assert headline(post, tested) == (
-        "Compared with placement=pre, sandwich: no significant difference; post is worse by 0.30"
-        " nats (one seed, not tested)."
+        "Compared with placement=pre, sandwich: no significant difference; at one seed, not tested:"
+        " post +0.30 nats."
     )
     assert headline(moved("placement=post", 0.0, [0.0])) == (
         "Compared with placement=pre, post: not tested."
@@ -108,8 +107,8 @@ def test_the_factor_is_named_once():
         "Compared with placement=pre, placement=none is worse by 0.3000 nats."
     )
     assert headline(post, both, norm, base=base) == (
-        "Compared with baseline, 'placement=post, norm=rms' is worse by 0.6000 nats, placement=post"
-        " by 0.3000 nats and norm=rms by 0.2000 nats."
+        "Compared with baseline, worse are 'placement=post, norm=rms' (by 0.6000 nats),"
+        " placement=post (by 0.3000 nats) and norm=rms (by 0.2000 nats)."
     )
 
 

@@ -2,6 +2,8 @@
 share the work.
 """
 
+import errno
+import fcntl
 import json
 import shutil
 import signal
@@ -9,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -224,6 +227,17 @@ def test_checking_a_lock_does_not_lock_out_others(tmp_path):
         threading.Timer(ATTEMPT_INTERVAL, second.close).start()
         with claim(tmp_path) as locked:
             assert locked
+
+
+def test_a_file_system_without_locks_is_reported_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "not implemented")))
+    for name in ("first", "second"):
+        with claim(tmp_path / name) as locked:
+            assert locked
+    assert capsys.readouterr().err == (
+        "study.runs: its file system has no locks, so two processes or machines may train one run"
+        " twice (not implemented).\n"
+    )
 
 
 def test_a_diverged_run_is_reported_with_its_step_and_not_repeated(copy):

@@ -346,8 +346,9 @@ def test_runs_with_other_tokenizers_are_compared_by_bits_per_byte(capsys, pool):
     changed = results | {"val/loss": 99.0, "val/bits_per_byte": better, "data_fingerprint": "x"}
     (other / "summary.json").write_text(json.dumps(changed))
     _, page, _ = output(capsys, "compare", one, other)
-    assert "tokenizer=char is better than tokenizer=byte by" in page and "bits per byte at" in page
+    assert "The difference between tokenizer=char and tokenizer=byte is -" in page
+    assert "bits per byte at" in page
     assert "different tokenizers: losses per token do not compare" in page
     assert "same data" not in page
     _, page, _ = output(capsys, "compare", one, other, "--metric", "val/loss")
-    assert "tokenizer=char is worse" in page and "different tokenizers" in page
+    assert "tokenizer=byte is +" in page and "different tokenizers" in page

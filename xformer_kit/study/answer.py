@@ -188,8 +188,8 @@ def _headline(
     wording: Wording,
     reference: str,
 ) -> str:
-    """Compared with placement=pre, post is worse by 0.56 nats and output by 0.31 nats; sandwich:
-    no significant difference.
+    """Compared with placement=pre, worse are post (by 0.56 nats) and output (by 0.31 nats);
+    sandwich: no significant difference.
 
     Every variant occurs once. Intervals and p-values are in its own sentence.
     """
@@ -247,10 +247,10 @@ def _clauses(verdicts: list[Verdict], names: Mapping[str, str], wording: Wording
             clauses.setdefault(text, []).append(names[verdict.name])
     for text, chosen_names in clauses.items():
         yield f"{_join(chosen_names)}: {text}"
-    one_seed = [(wording.metric.side(v.difference.mean), v) for v in verdicts if _one_seed(v)]
-    for side in ("better", "worse"):
-        if chosen := [verdict for found, verdict in one_seed if found == side]:
-            yield f"{_with_sizes(chosen, names, wording, side)} (one seed, not tested)"
+    if one_seed := [verdict for verdict in verdicts if _one_seed(verdict)]:
+        largest_first = sorted(one_seed, key=lambda verdict: -abs(verdict.difference.mean))
+        sizes = [f"{names[v.name]} {wording.signed(v.difference.mean)}" for v in largest_first]
+        yield f"at one seed, not tested: {', '.join(sizes)}"
 
 
 def _one_seed(verdict: Verdict) -> bool:
@@ -261,11 +261,14 @@ def _one_seed(verdict: Verdict) -> bool:
 def _with_sizes(
     verdicts: list[Verdict], names: Mapping[str, str], wording: Wording, side: str
 ) -> str:
-    """post is worse by 0.56 nats and output by 0.31 nats: the largest difference first."""
+    """post is worse by 0.56 nats. Of several, the largest difference first: worse are post (by 0.56
+    nats) and output (by 0.31 nats).
+    """
     largest_first = sorted(verdicts, key=lambda verdict: -abs(verdict.difference.mean))
     sizes = [(names[v.name], wording.size(v.difference)) for v in largest_first]
-    (name, size), *others = sizes
-    return _join([f"{name} is {side} by {size}", *(f"{name} by {size}" for name, size in others)])
+    if len(sizes) == 1:
+        return f"{sizes[0][0]} is {side} by {sizes[0][1]}"
+    return f"{side} are {_join([f'{name} (by {size})' for name, size in sizes])}"
 
 
 def _common_factor(names: Sequence[str]) -> str:

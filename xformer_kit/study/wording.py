@@ -77,12 +77,15 @@ class Wording:
             return f"{name} and {other} have no finished seed in common: they are not compared."
         if d.method == "equal":
             return f"{name} and {other} have identical values at all {d.count} seeds{within}."
+        if d.method == "one seed":  # which may differ by more than the variants do
+            return (
+                f"The difference between {name} and {other} is {self.signed(d.mean)} at the only"
+                " common seed; no test is possible: run at least 5 seeds."
+            )
         text = f"{name} equals {other}"
         if d.mean:
             size = self.metric.format(abs(d.mean))
             text = f"{name} {be} {self.metric.side(d.mean)} than {other} by {size}"
-        if d.method == "one seed":
-            return f"{text} at the only common seed; no test is possible: run at least 5 seeds."
         test = self._p_text(p) + ": not significant, too few seeds" * (not significant(p))
         return f"{text} at each of {d.count} seeds (sign test, {test}){within}."
 
@@ -110,6 +113,11 @@ class Wording:
         if d.low is None:
             return self.metric.format(abs(d.mean))
         return self._estimate_text(magnitude(d))[0]
+
+    def signed(self, difference: float) -> str:
+        """A difference that no test has compared with chance: +0.56 nats."""
+        sign = "+" if difference > 0 else "-" if difference < 0 else ""
+        return f"{sign}{self.metric.format(abs(difference))}"
 
     def _difference_text(self, d: PairedDifference) -> str:
         mean, interval = self._estimate_text(d)
