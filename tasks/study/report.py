@@ -38,14 +38,22 @@ def write_report(folder: Path) -> tuple[Results, Any]:
         )
         return study_results, None
     from xformer_kit.study import stop
-    from xformer_kit.study.report import csv_files
     from xformer_kit.study.report.content import content
+
+    study_results = stop.apply_stopping_rule(study_results)
+    values = content(study_results)
+    page = write_files(folder, study_results, values)
+    show(page, values.search.sentences if values.search else [], folder / "report.html")
+    return study_results, values
+
+
+def write_files(folder: Path, study_results: Results, values: Any) -> Any:
+    """Writes the files of a report with this content into a directory; returns the document."""
+    from xformer_kit.study.report import csv_files
     from xformer_kit.study.report.html import html
     from xformer_kit.study.report.markdown import markdown
     from xformer_kit.study.report.sections import document
 
-    study_results = stop.apply_stopping_rule(study_results)
-    values = content(study_results)
     page = document(values)
     files = {
         "report.html": html(page),
@@ -55,15 +63,16 @@ def write_report(folder: Path) -> tuple[Results, Any]:
     }
     if values.laws:
         files["laws.csv"] = csv_files.laws(values.laws)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         replace_text(folder / name, text)
-    _show(page, values.search.sentences if values.search else [], folder / "report.html")
-    return study_results, values
+    return page
 
 
-def _show(page: Any, search: list[str], path: Path) -> None:
+def show(page: Any, search: list[str], path: Path | None) -> None:
     """Prints the title, a notice if the report is partial, the answer, a sentence for each of at
-    most MAX_SENTENCES variants, the sentences about a search, and the path of the report.
+    most MAX_SENTENCES variants, the sentences about a search, and the path of the report if there
+    is one.
     """
     console = create_console()
     texts = [Text(), Text(page.title, style="bold")]
@@ -77,4 +86,5 @@ def _show(page: Any, search: list[str], path: Path) -> None:
     if search:
         texts += map(Text, [*search, ""])
     console.print(Group(*texts))
-    console.print(Text.assemble(("Report  ", "dim"), str(path)), soft_wrap=True)
+    if path is not None:
+        console.print(Text.assemble(("Report  ", "dim"), str(path)), soft_wrap=True)

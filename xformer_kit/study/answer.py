@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from xformer_kit.study.factorial import Effect
 from xformer_kit.study.metric import Metric, format_p
 from xformer_kit.study.statistics import (
-    PairedDifference,
+    Difference,
+    difference,
     divergence_p,
     equivalence_p,
     holm,
-    paired_difference,
 )
 from xformer_kit.study.wording import Wording
 
@@ -61,7 +61,7 @@ class Verdict:
 
     name: str
     outcome: str
-    difference: PairedDifference
+    difference: Difference
     p: float | None  # of no difference, Holm-corrected
     p_margin: float | None  # of a difference as large as the margin, Holm-corrected
     sentence: str
@@ -89,7 +89,7 @@ def answer(
     equivalence is not tested. reference: name of the baseline in the headline, by default its own.
     The p-values of all variants are one family, those of equivalence another.
     """
-    tests = [(runs, paired_difference(baseline.values, runs.values)) for runs in variants]
+    tests = [(runs, difference(baseline.values, runs.values)) for runs in variants]
     # A variant that was stopped counts as a test that was not significant.
     ps = holm([1.0 if runs.stopped else d.p for runs, d in tests])
     ps_margin = holm([_equivalence_p(runs, d, margin) for runs, d in tests])
@@ -110,7 +110,7 @@ def answer(
     )
 
 
-def _equivalence_p(runs: Runs, difference: PairedDifference, margin: float | None) -> float | None:
+def _equivalence_p(runs: Runs, difference: Difference, margin: float | None) -> float | None:
     """p of equivalence within the margin; None if it is not tested."""
     if not margin or difference.count < 2:
         return None

@@ -21,12 +21,12 @@ from xformer_kit.study.metric import Metric, format_p
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.statistics import (
     ALPHA,
-    PairedDifference,
+    Difference,
+    difference,
     divergence_p,
     equivalence_p,
     holm,
     one_sided_p,
-    paired_difference,
     significant,
 )
 from xformer_kit.study.wording import Wording
@@ -48,7 +48,7 @@ class Claim:
 
     outcome: str
     sentence: str
-    differences: tuple[PairedDifference, ...]  # variant - than, one for each expectation
+    differences: tuple[Difference, ...]  # variant - than, one for each expectation
     ps: tuple[float | None, ...]  # Holm-corrected p of each expectation's deciding test
 
 
@@ -144,7 +144,7 @@ class _ExpectationTest:
     margin: float | None
 
     def __post_init__(self):
-        self.difference = d = paired_difference(self.than.values, self.variant.values)
+        self.difference = d = difference(self.than.values, self.variant.values)
         self.divergence_p, self.divergence_side = self._divergence()
         self.p, self.side = self._direction()
         self.by_margin = (

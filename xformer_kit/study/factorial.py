@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xformer_kit.study.statistics import PairedDifference, paired_difference
+from xformer_kit.study.statistics import Difference, paired_difference
 
 Combination = tuple[Any, ...]  # one level of each of some factors
 
@@ -48,7 +48,7 @@ class Effect:
     factors: tuple[str, ...]
     levels: Combination
     baseline: Combination
-    difference: PairedDifference
+    difference: Difference
     used: int  # combinations of the other factors; if additive, combinations of all factors
     combinations: int  # combinations that were run at any of the levels
     seeds: int  # seeds that were run
@@ -101,7 +101,7 @@ class _Table:
             for i, (f, zero) in enumerate(self.baseline.items())
         }
 
-    def difference(self, columns: list[int], contrasts: Iterable[Any]) -> PairedDifference:
+    def difference(self, columns: list[int], contrasts: Iterable[Any]) -> Difference:
         """The paired t test of the contrasts of these seeds."""
         each = dict(zip((self.seeds[j] for j in columns), map(float, contrasts), strict=True))
         # The scale of the values, with which `paired_difference` distinguishes a difference from

@@ -42,11 +42,14 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class PairedDifference:
+class Difference:
     """variant - baseline over common seeds. Values that need more seeds are None.
 
     method: how low, high and p were computed, one of
         t          all from the paired t test
+        welch      all from Welch's t test of runs that share no seed; `count` is the smaller number
+                   of runs
+        constant   runs that share no seed, without variance: only the mean
         bootstrap  low and high from the bootstrap, p from the paired t test
         equal      every difference is 0: low and high are 0, p is 1
         sign       all differences are the same number other than 0, so t is undefined: no low and
@@ -63,6 +66,7 @@ class PairedDifference:
     count: int = 0  # seeds in common
     sd: float | None = None  # of one seed's difference
     method: str = "no seed"
+    runs: tuple[int, int] | None = None  # of baseline and variant, if they share no seed
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ def paired_difference(
     variant: Mapping[int, float],
     *,
     scale: float | None = None,
-) -> PairedDifference:
+) -> Difference:
     """Mean of variant - baseline over common seeds. The seed is the block: its effect on both
     cancels.
 
@@ -118,9 +122,9 @@ def paired_difference(
     )
     x = after - before
     if not len(x):
-        return PairedDifference()
+        return Difference()
     if len(x) == 1:
-        return PairedDifference(float(x[0]), count=1, method="one seed")
+        return Difference(float(x[0]), count=1, method="one seed")
     mean, sd = float(x.mean()), float(x.std(ddof=1))
     rounding = ROUNDING * (np.abs([before, after]).max() if scale is None else scale)
     if np.ptp(x) <= rounding:
@@ -132,7 +136,32 @@ def paired_difference(
         if all(map(math.isfinite, bounds)):
             (low, high), method = bounds, "bootstrap"
     effect = hedges_correction(len(x)) * mean / sd if len(x) > 2 else None
-    return PairedDifference(mean, low, high, float(test.pvalue), effect, len(x), sd, method)
+    return Difference(mean, low, high, float(test.pvalue), effect, len(x), sd, method)
+
+
+def difference(baseline: Mapping[int, float], variant: Mapping[int, float]) -> Difference:
+    """The paired difference; if runs share fewer than two seeds, that of all their runs."""
+    if len(baseline.keys() & variant.keys()) > 1 or min(len(baseline), len(variant)) < 2:
+        return paired_difference(baseline, variant)
+    return unpaired_difference([*baseline.values()], [*variant.values()])
+
+
+def unpaired_difference(baseline: Sequence[float], variant: Sequence[float]) -> Difference:
+    """mean(variant) - mean(baseline) of at least two runs each, with Welch's t test (Welch, 1947),
+    which assumes neither pairs nor equal variances. Raises ValueError if a value is NaN.
+    """
+    from scipy.stats import ttest_ind
+
+    before, after = np.array(baseline, dtype=float), np.array(variant, dtype=float)
+    mean, runs = float(after.mean() - before.mean()), (len(before), len(after))
+    rounding = ROUNDING * max(np.abs(before).max(), np.abs(after).max())
+    if max(np.ptp(before), np.ptp(after)) <= rounding:
+        return Difference(mean, count=min(runs), method="constant", runs=runs)
+    test = ttest_ind(after, before, equal_var=False, nan_policy="raise")
+    low, high = map(float, test.confidence_interval(LEVEL))
+    sd = math.hypot(before.std(ddof=1), after.std(ddof=1))
+    p = float(test.pvalue)
+    return Difference(mean, low, high, p, count=min(runs), sd=sd, method="welch", runs=runs)
 
 
 def magnitude(difference: Any) -> Estimate:
@@ -167,7 +196,7 @@ def significant(p: float | None) -> bool:
     return p is not None and p <= SIGNIFICANT_P
 
 
-def equivalence_p(difference: PairedDifference, margin: float) -> float | None:
+def equivalence_p(difference: Difference, margin: float) -> float | None:
     """p of the hypothesis that the absolute true difference is at least the margin: the larger p of
     two one-sided tests (TOST; Schuirmann, 1987). A small p shows equivalence. None below two seeds.
     """
@@ -175,7 +204,7 @@ def equivalence_p(difference: PairedDifference, margin: float) -> float | None:
     return None if None in sides else max(sides)
 
 
-def one_sided_p(difference: PairedDifference, margin: float, sign: int) -> float | None:
+def one_sided_p(difference: Difference, margin: float, sign: int) -> float | None:
     """p of the hypothesis that `sign` times the true difference is at least the margin: the
     one-sided paired t test of (margin - sign mean) sqrt(n) / sd. With the sign of a worse value, a
     small p shows non-inferiority (Blackwelder, 1982). Without variance the sign test: 2^-n if the
@@ -225,14 +254,14 @@ def _t_quantile(count: int) -> float:
     return float(t.ppf((1 + LEVEL) / 2, count - 1))
 
 
-def _constant_difference(value: float, count: int) -> PairedDifference:
+def _constant_difference(value: float, count: int) -> Difference:
     """The difference if it is the same at every seed, so that t is undefined: p of the sign test,
     the probability that all signs agree.
     """
     if value == 0:
-        return PairedDifference(0.0, 0.0, 0.0, 1.0, 0.0, count, 0.0, "equal")
+        return Difference(0.0, 0.0, 0.0, 1.0, 0.0, count, 0.0, "equal")
     p = 2.0 ** (1 - count)
-    return PairedDifference(value, p=p, count=count, sd=0.0, method="sign")
+    return Difference(value, p=p, count=count, sd=0.0, method="sign")
 
 
 def _bootstrap_interval(x: np.ndarray) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from typing import Any
 from xformer_kit.study.claim import expectations
 from xformer_kit.study.metric import format_p
 from xformer_kit.study.results import Outcome, Results
-from xformer_kit.study.statistics import PairedDifference, one_sided_p, paired_difference
+from xformer_kit.study.statistics import Difference, one_sided_p, paired_difference
 from xformer_kit.study.variants import variant_results
 
 FINAL_STATUSES = ("finished", "diverged", "failed")  # final statuses
@@ -144,7 +144,7 @@ def _baseline_label(results: Results) -> str:
 
 
 def _stop_sentence(
-    name: str, base: str, count: int, d: PairedDifference, p: float, results: Results
+    name: str, base: str, count: int, d: Difference, p: float, results: Results
 ) -> str:
     metric, margin, seeds = results.metric, _margin(results), len(results.seeds)
     after = results.study["stop"]["after"]

@@ -7,8 +7,8 @@ from xformer_kit.study.power import minimum_detectable_effect, seeds_needed
 from xformer_kit.study.statistics import (
     ALPHA,
     SIGNIFICANT_P,
+    Difference,
     Estimate,
-    PairedDifference,
     magnitude,
     significant,
 )
@@ -25,7 +25,7 @@ class Wording:
     family: int  # comparisons whose p-values are corrected together
 
     def outcome(
-        self, difference: PairedDifference, p: float | None, p_margin: float | None = None
+        self, difference: Difference, p: float | None, p_margin: float | None = None
     ) -> str:
         """better, worse, equivalent, not significant or unknown."""
         if p is None:
@@ -39,7 +39,7 @@ class Wording:
         name: str,
         other: str,
         outcome: str,
-        d: PairedDifference,
+        d: Difference,
         p: float | None,
         p_margin: float | None = None,
         be: str = "is",
@@ -47,14 +47,14 @@ class Wording:
         """A sentence on the difference name - other. p and p_margin: Holm-corrected."""
         margin = self.metric.format_exact(self.margin) if self.margin else ""
         within = f"within the margin of {margin}" if significant(p_margin) else ""
-        if d.method not in ("t", "bootstrap"):
+        if d.method not in ("t", "bootstrap", "welch"):
             return self._compared_without_t_test(
                 name, other, d, p, f", {within}" if within else "", be
             )
         if outcome in ("better", "worse"):
             size, interval = self._estimate_text(magnitude(d))
             return (
-                f"{name} {be} {outcome} than {other} by {size} ({interval}, {d.count} seeds,"
+                f"{name} {be} {outcome} than {other} by {size} ({interval}, {_runs_text(d)},"
                 f" {self._p_text(p)}){within and ', but ' + within}."
             )
         if outcome == "no worse":
@@ -70,11 +70,16 @@ class Wording:
         return self.not_significant(f"The difference between {name} and {other}", d, p)
 
     def _compared_without_t_test(
-        self, name: str, other: str, d: PairedDifference, p: float | None, within: str, be: str
+        self, name: str, other: str, d: Difference, p: float | None, within: str, be: str
     ) -> str:
         """A sentence on a difference that the t test does not apply to; see its `method`."""
         if d.method == "no seed":
             return f"{name} and {other} have no finished seed in common: they are not compared."
+        if d.method == "constant":
+            return (
+                f"The difference between {name} and {other} is {self.signed(d.mean)} in all runs,"
+                " which share no seed; no test is possible."
+            )
         if d.method == "equal":
             return f"{name} and {other} have identical values at all {d.count} seeds{within}."
         if d.method == "one seed":  # which may differ by more than the variants do
@@ -89,7 +94,7 @@ class Wording:
         test = self._p_text(p) + ": not significant, too few seeds" * (not significant(p))
         return f"{text} at each of {d.count} seeds (sign test, {test}){within}."
 
-    def not_significant(self, subject: str, d: PairedDifference, p: float | None) -> str:
+    def not_significant(self, subject: str, d: Difference, p: float | None) -> str:
         """The sentence on a difference that is not significant, with its power."""
         uncorrected = f"{format_p(d.p, SIGNIFICANT_P)}, " if self.loses_significance(d) else ""
         return (
@@ -97,18 +102,18 @@ class Wording:
             f" {uncorrected}{self._p_text(p)}); {self._power_text(d)}."
         )
 
-    def loses_significance(self, d: PairedDifference) -> bool:
+    def loses_significance(self, d: Difference) -> bool:
         """Whether a difference that is not significant would be, as the only comparison: its
         confidence interval, which is not corrected, then excludes 0.
         """
         return self.family > 1 and significant(d.p)
 
-    def after_correction(self, d: PairedDifference) -> str:
+    def after_correction(self, d: Difference) -> str:
         """The correction by which a difference loses its significance; empty if it has none."""
         text = f" after correction for {self.family} comparisons"
         return text if self.loses_significance(d) else ""
 
-    def size(self, d: PairedDifference) -> str:
+    def size(self, d: Difference) -> str:
         """The size of a difference, with the decimals that its interval supports: 0.56 nats."""
         if d.low is None:
             return self.metric.format(abs(d.mean))
@@ -119,20 +124,20 @@ class Wording:
         sign = "+" if difference > 0 else "-" if difference < 0 else ""
         return f"{sign}{self.metric.format(abs(difference))}"
 
-    def _difference_text(self, d: PairedDifference) -> str:
+    def _difference_text(self, d: Difference) -> str:
         mean, interval = self._estimate_text(d)
-        return f"{mean}, {interval}, {d.count} seeds"
+        return f"{mean}, {interval}, {_runs_text(d)}"
 
     def _p_text(self, p: float) -> str:
         """p, marked if it is corrected."""
         return "Holm-corrected " * (self.family > 1) + format_p(p, SIGNIFICANT_P)
 
-    def _estimate_text(self, found: PairedDifference | Estimate) -> tuple[str, str]:
+    def _estimate_text(self, found: Difference | Estimate) -> tuple[str, str]:
         """(value, interval) of a difference, with the unit."""
         text, span = self.metric.estimate(found, unit=True)
         return text, f"95 % CI {span}"
 
-    def _power_text(self, d: PairedDifference) -> str:
+    def _power_text(self, d: Difference) -> str:
         """minimum detectable effect 0.012 nats; 15 seeds would detect 0.006 nats
 
         The second effect is the margin, or half of the minimum detectable effect. It is never the
@@ -148,3 +153,10 @@ class Wording:
         needed = seeds_needed(d.sd, goal, alpha=alpha)
         seeds = needed if needed <= MAX_SEEDS else f"more than {MAX_SEEDS:,}"
         return f"{text}; {seeds} seeds would detect {self.metric.format_exact(goal)}"
+
+
+def _runs_text(d: Difference) -> str:
+    """5 seeds; or 4 and 5 runs, which share no seed"""
+    if d.runs is None:
+        return f"{d.count} seeds"
+    return f"{d.runs[1]} and {d.runs[0]} runs, which are not paired by seed"

@@ -7,7 +7,7 @@ from typing import Any
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.laws import Laws, VariantLaw
 from xformer_kit.study.results import Outcome, Results
-from xformer_kit.study.statistics import PairedDifference
+from xformer_kit.study.statistics import Difference
 from xformer_kit.study.variants import MEASURED, PLANNED, VariantResult, metric_names
 from xformer_kit.text.printable import cell
 
@@ -88,7 +88,7 @@ def _interval_columns(name: str, found: Any, value: str = "mean") -> Row:
 
 def _variant_row(variant: VariantResult, sentence: str) -> Row:
     found, verdict, runs = variant.best.interval, variant.verdict, variant.runs
-    d: PairedDifference | None = verdict.difference if verdict else None
+    d: Difference | None = verdict.difference if verdict else None
     return {
         "variant": variant.name,
         "label": variant.label,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xformer_kit.inspect.style import plot_style
+from xformer_kit.study.numbers import NONE
 
 WIDTH = 4.2  # inches; text of 10 points is then 11 pixels high on a phone of 360 pixels width
 ARXIV = re.compile(r"arxiv:\s*(\d{4}\.\d{4,5}|[a-z-]+/\d{7})", re.IGNORECASE)
@@ -27,6 +28,11 @@ class Table:
     rows: list[list[str]]
     note: str = ""
     text: tuple[int, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is known of what the rows name."""
+        return all(cell == NONE for row in self.rows for cell in row[1:] or row)
 
     def numeric(self, column: int) -> bool:
         """Whether the cells of a column are right-aligned numbers."""
@@ -70,8 +76,8 @@ class Section:
     folded: bool = False  # collapsed at first
 
     def __post_init__(self) -> None:
-        """Removes tables without rows."""
-        self.tables[:] = [table for table in self.tables if table.rows]
+        """Removes tables that are empty."""
+        self.tables[:] = [table for table in self.tables if not table.empty]
 
     @property
     def empty(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from xformer_kit.study.metric import Metric, metric
 from xformer_kit.study.results import Results
-from xformer_kit.study.statistics import Interval, PairedDifference, interval, paired_difference
+from xformer_kit.study.statistics import Difference, Interval, interval, paired_difference
 from xformer_kit.study.variants import (
     VariantResult,
     runs_of,
@@ -23,7 +23,7 @@ class SecondaryMetric:
 
     metric: Metric  # its higher_is_better has no meaning
     means: list[Interval]
-    differences: list[PairedDifference | None]
+    differences: list[Difference | None]
 
 
 def secondary_metrics(results: Results, variants: list[VariantResult]) -> list[SecondaryMetric]:

@@ -76,7 +76,8 @@ def _sections(content: Content) -> Iterator[Section]:
     yield _table_section(tables.runs(content), folded=True)
     if content.laws:
         yield _table_section(law_tables.rungs(content.laws), folded=True)
-    yield _reproduction_section(content)
+    if content.results.command:
+        yield _reproduction_section(content)
 
 
 def _table_section(table: Table, folded: bool = False) -> Section:

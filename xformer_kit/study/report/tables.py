@@ -11,7 +11,7 @@ from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import Table
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric
 from xformer_kit.study.results import STATUS_NAMES
-from xformer_kit.study.statistics import PairedDifference
+from xformer_kit.study.statistics import Difference
 
 MAX_SEEDS = 12  # seed columns in the table of runs
 OUTCOMES = {
@@ -98,7 +98,7 @@ def differences(content: Content) -> Table:
     )
 
 
-def _difference_cells(d: PairedDifference, p: float | None, content: Content) -> list[str]:
+def _difference_cells(d: Difference, p: float | None, content: Content) -> list[str]:
     """Cells of a difference: mean, interval, effect size and p, with signs."""
     return [
         *content.metric.estimate(d, digits=None, signed=True),
