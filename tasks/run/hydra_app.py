@@ -140,7 +140,8 @@ def _run_study(line: Any) -> int:
         from tasks.run import trial_run  # takes seconds
 
         line.timing = trial_run
-    line.compose = with_sources(line.compose)
+    if line.study["command"] is None:
+        line.compose = with_sources(line.compose)
     _run_hydra(line, RunJob(line))
     return sweep.exit_codes[-1]
 
@@ -220,6 +221,7 @@ def _run_job_of_study(
     """
     from tasks.process.job import Job
     from tasks.run.start import start_or_resume_run
+    from tasks.study.external import run_command
     from tasks.study.state import claim, record_failure
 
     job = Job(
@@ -234,7 +236,10 @@ def _run_job_of_study(
     with claim(directory) as is_claimed:
         if not is_claimed:
             return 0.0
-        exit_code = requeued(partial(start_or_resume_run, config, job))
+        if "command" in config:  # of another trainer
+            exit_code = requeued(partial(run_command, config, directory))
+        else:
+            exit_code = requeued(partial(start_or_resume_run, config, job))
         record_failure(directory, exit_code)
         return float(exit_code)
 

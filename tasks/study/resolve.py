@@ -11,6 +11,7 @@ from typing import Any
 
 from tasks.logging import startup, summary
 from tasks.study import ladder_steps, state
+from tasks.study.external import ExternalCosts
 from tasks.study.saved_plan import PLAN, read_plan
 from tasks.study.state import State
 from tasks.study.timing import StepClock
@@ -36,7 +37,7 @@ class StudyPlan:
     components: tuple[str, ...]
     variants: list[Variant]
     runs: list[StudyRun]
-    costs: "Costs"
+    costs: Any  # Costs, or ExternalCosts of commands
     compose: Compose
     size: Callable[[Variant], Variant]  # matches the budget and counts costs
     search: dict | None = None  # state of a search; None for other designs
@@ -201,9 +202,10 @@ def resolve(
     """
     by_seconds, dry_run = node["budget"]["match"] == "seconds", node["dry_run"]
     folder, clock = Path("outputs", "studies", node["name"]), None
-    if by_seconds or dry_run:
+    if by_seconds or (dry_run and node["command"] is None):
         clock = StepClock(folder, timing.step_seconds)
-    costs, unsized = Costs(clock), variants(node, _with_result_faults(node, compose))
+    costs: Any = Costs(clock) if node["command"] is None else ExternalCosts()
+    unsized = variants(node, _with_result_faults(node, compose))
     if faults := [*ladder_steps.faults(unsized, command), *_tokenizer_faults(node, unsized)]:
         raise ConfigError(faults)
     if by_seconds:
@@ -231,13 +233,16 @@ def _with_result_faults(node: Node, compose: Compose) -> Compose:
 
     def composed(words: list[str]) -> tuple[Config, list[Fault]]:
         config, faults = compose(words)
-        return config, faults or list(result_faults(node, config))
+        known = faults or node["command"] is not None
+        return config, faults if known else list(result_faults(node, config))
 
     return composed
 
 
 def _tokenizer_faults(node: Node, planned: Sequence[Variant]) -> Iterator[Fault]:
     """Yields the fault of a metric per token of variants that differ in their tokenizer."""
+    if node["command"] is not None:
+        return
     config, *others = (variant.config for variant in planned)
     per_token = OBJECTIVES[config["task"]["name"]].loss_unit == PER_TOKEN
     if not per_token or not ((known := known_metric(node["metric"])) and known.per_token):

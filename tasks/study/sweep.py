@@ -22,6 +22,7 @@ from xformer_kit.files.saved_files import check_stays_inside
 from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
 from xformer_kit.study import study_node
 from xformer_kit.study.command import command
+from xformer_kit.study.external import command_of
 from xformer_kit.study.plan import StudyRun
 from xformer_kit.text.command_lines import quoted, xformer
 
@@ -69,6 +70,10 @@ def _run(launcher: Any, words: list[str]) -> int:
     plan = resolve(line.study, line.compose, line.argv, tuple(line.components), line.timing)
     for directory in (plan.folder, Path(plan.node["runs"])):
         check_stays_inside(directory)
+    if plan.node["dry_run"] and plan.node["command"] is not None:
+        for run in plan.runs:
+            print(command_of(run.config, plan.directory(run)))
+        return 0
     if plan.node["dry_run"]:
         from tasks.study.dry_run import measure_outside, show
 

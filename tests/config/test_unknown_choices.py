@@ -21,7 +21,7 @@ def test_of_many_names_only_the_similar_one_is_listed():
 @pytest.mark.parametrize("word", ["study=zzzz", "study.seeds=2"])
 def test_of_many_names_the_first_ones_are_listed_and_how_all_are(word):
     (fault,) = faults_of(word)
-    listed, _, rest = fault.partition("ladder, ")[2].partition(" more, which ")
+    listed, _, rest = fault.partition("external, ")[2].partition(" more, which ")
     assert listed.count(", ") == 8
     assert rest.startswith("python train.py --help lists.")
 

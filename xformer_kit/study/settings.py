@@ -92,6 +92,10 @@ class Study:
     # secondary metrics, whose means and differences are reported without a test
     also: list[str] | None = None
     margin: float | None = None  # difference in the metric below which variants count as equivalent
+    # of another trainer: started for each run, with {factor}, {seed} and {dir} replaced
+    command: str | None = None
+    # with a command, where its number is: {dir}/log.jsonl:val_loss, {dir}/train.log:/loss (.*)/
+    result: str | None = None
     max_runs: int = 200  # a study with more runs is refused
     runs: str = "outputs/runs"  # directory of all runs, by key; studies share it
     # of a search; several machines can share it: sqlite:///FILE, another database's URL, or a file

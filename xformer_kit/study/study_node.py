@@ -32,7 +32,7 @@ from xformer_kit.registry import (
     suggestion,
     to_plain,
 )
-from xformer_kit.study import space
+from xformer_kit.study import external, space
 from xformer_kit.study.design import DESIGNS, baseline, circular_conditions, design_variants
 from xformer_kit.study.factor import Factor, Factors, Levels, label_of, read_factors
 from xformer_kit.study.ladder import LadderDesign  # noqa: F401  (a design in a file of its own)
@@ -46,7 +46,7 @@ DEFAULT_DESIGN = {"name": "one_at_a_time"}
 
 def complete(node: Node, name: str) -> dict:
     """The node with defaults for missing keys; `name` is the default of its name."""
-    found = _with_defaults("study", node)
+    found = _with_defaults("study", external.with_defaults(node))
     budget = _with_defaults("budget", found["budget"] or {})
     if budget["by"] is None and budget["match"] != "none":
         budget["by"] = KNOBS[budget["match"]][0]
@@ -78,7 +78,7 @@ def faults(node: Any, context: Context | None = None) -> list[Fault]:
                 got=node,
             )
         ]
-    return list(_setting_faults(node, context)) or _factor_faults(node)
+    return list(_setting_faults(node, context)) or _factor_faults(external.with_defaults(node))
 
 
 def _setting_faults(node: Node, context: Context) -> Iterator[Fault]:
@@ -113,6 +113,8 @@ def _factor_faults(node: Node) -> list[Fault]:
         ]
     factors, wrong = read_factors(node)
     if wrong := wrong or list(circular_conditions(factors, baseline_counts=True)):
+        return wrong
+    if wrong := list(external.faults(settings, factors)):
         return wrong
     checks = [
         _design_faults(settings, factors),

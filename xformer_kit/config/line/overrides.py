@@ -45,6 +45,7 @@ NO_TEXT = r"$|[\[{'\"]|\w+\(|.*\$\{"  # a value that is meant as a list, a sweep
 # ValueError: a number of more than 4,300 digits
 UNREADABLE = (HydraException, ValueError)
 MAX_SHOWN = 80  # characters of a word in a message
+TEXT = r"(study\.(?:command|result))=([^'\"].*)"  # a text with braces and spaces
 RUN = rf"(resume|init_from\.run)=({PLAIN.pattern})"
 UNREAD = "It may be one of components, which could not be read."
 
@@ -56,13 +57,16 @@ def expand(words: Iterable[str]) -> list[str]:
     `position=rotary position.theta=1e6`, and `attn.name=linear` becomes `attn=linear`. A component
     of a component, or of a stack, that is given together with its options, `attn.gate=head
     attn.gate.of=both`, becomes `attn.gate.name=head`: Hydra would replace the name by the options.
-    `init_from=RUN` becomes `init_from.run=RUN`, and another name of a run is its directory.
+    `init_from=RUN` becomes `init_from.run=RUN`, and another name of a run is its directory. A
+    command of a study is put into quotes.
     """
     parser, expanded = OverridesParser.create(), []
     for word in words:
         word = re.sub(r"^init_from=(?!\{)", "init_from.run=", word)
         if found := re.fullmatch(RUN, word):
             word = f"{found[1]}={value_text(named_run(found[2]))}"
+        if found := re.fullmatch(TEXT, word):
+            word = f"{found[1]}={quoted(found[2])}"
         expanded += _expand_mapping(parser, re.sub(NAME_OF_GROUP, r"\1=", word))
     keys = [word.lstrip("+").partition("=")[0] for word in expanded]
     with_options = {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}

@@ -45,6 +45,8 @@ def study_line(
         parsed = OverridesParser.create().parse_overrides(texts)
         if unknown := [fault for o in parsed if (fault := choice_fault(session, o))]:
             return {}, unknown
+        if line.study and line.study.get("command"):
+            return _external_config(line.study, words), []
         return compose_checked(session, parsed, here=runs_here(overrides))[:2]
 
     line.study = node
@@ -59,6 +61,16 @@ def study_line(
     ]
     line.argv = [*line.flags, *words, "hydra/sweeper=study", "hydra.mode=MULTIRUN"]
     return line
+
+
+def _external_config(node: dict[str, Any], words: list[str]) -> dict[str, Any]:
+    """Returns the config of a run of another trainer: its command with the values of the words.
+    node: the complete node of its study.
+    """
+    parsed = OverridesParser.create().parse_overrides(words)
+    values = {str(o.key_or_group): unescaped(str(o.value())) for o in parsed}
+    command = {name: node.get(name) for name in ("command", "result", "metric")}
+    return {**command, "values": values, "seed": 0, "logger": {}}
 
 
 def _study_node(
@@ -102,6 +114,9 @@ def _study_faults(overrides: list[Override], node: dict[str, Any]) -> Faults:
     factors = factors if isinstance(factors, dict) else {}  # reported as a fault of the study
     for o in overrides:
         key, got = o.key_or_group, o.input_line
+        if node.get("command") and not key.startswith(("study", "hydra", "components")):
+            rule = "is an option of a run, and study.command trains the runs"
+            yield Fault(key, rule, got, "Leave it out, or write it into the command.")
         if o.is_sweep_override():
             yield Fault(
                 key,
