@@ -41,6 +41,7 @@ BENCHMARKS = {
     ),
     "data": Flags("--save", "--megabytes 2 --repeat 1"),
     "trainer_overhead": Flags("--save", "--pairs 1 --steps 40"),
+    "sequential_rule": Flags("--save", "--draws 100 --looks 10"),
     "checkpointed_activations": Flags("--save", "--rounds 1 --layers 2 --tokens 64"),
     "sharded_training": Flags("--save", "--rounds 1 --layers 2 --dim 64"),
 }
