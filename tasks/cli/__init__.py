@@ -39,6 +39,8 @@ from tasks.cli import (
     status,
     sweep,
     train,
+    tries,
+    try_change,
 )
 from tasks.cli.parser import Parser, add_options, run_name, versions
 from tasks.logging.streams import discard, open_missing_streams, output_without_reader
@@ -67,6 +69,8 @@ COMMANDS = {
     "status": status,
     "report": report,
     "compare": compare,
+    "try": try_change,
+    "tries": tries,
     "judge": judge,
     "reproduce": reproduce,
     "sweep": sweep,
