@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import print_result
+from xformer_kit.registry import config_error
 
 SUMMARY = "the verdict on runs of any trainer, from a CSV file"
 EXAMPLES = """examples:
@@ -33,10 +34,18 @@ def run(args: Any) -> int:
     higher = None if args.better is None else args.better == "higher"
     results = read_run_table(Path(args.file), args.metric, args.baseline, higher, args.margin)
     found = content(results)
-    folder = Path(args.report) if args.report else None
+    folder = new_directory(Path(args.report)) if args.report else None
     page = write_files(folder, results, found) if folder else document(found)
     path = folder / "report.html" if folder else None
     return print_result(args, plain(found), show, page, [], path)
+
+
+def new_directory(folder: Path) -> Path:
+    """Returns the directory. Raises ConfigError if it has files, which a report could replace."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        rule = "must be a new or empty directory: nothing is overwritten"
+        raise config_error("--report", rule, folder, "Name another.")
+    return folder
 
 
 def plain(found: Any) -> dict[str, Any]:

@@ -68,9 +68,10 @@ def requeued(run: Callable[[], int]) -> int:
 def lost_job(error: Exception) -> Fault:
     """Returns the fault of a launcher's exception: a job was killed, or none was accepted."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip("- \t")]
-    # Submitit appends the traceback of a job's own exception.
-    reason = lines[-1 if "trace" in lines[0].lower() else 0] if lines else type(error).__name__
-    return Fault("hydra/launcher", f"not all jobs have a result: {first_line(reason)}")
+    reason = " ".join(lines[:2]) or type(error).__name__
+    if lines and "trace" in lines[0].lower():  # submitit appends that of a job's own exception
+        reason = lines[-1]
+    return Fault("hydra/launcher", f"not all jobs have a result: {first_line(reason).rstrip('.?')}")
 
 
 def _signal() -> int:

@@ -233,11 +233,11 @@ def _run_job_of_study(
         key=directory.name,
         trial=trial,
     )
-    with claim(directory) as is_claimed:
-        if not is_claimed:
+    with claim(directory) as lock:
+        if lock is None:
             return 0.0
         if "command" in config:  # of another trainer
-            exit_code = requeued(partial(run_command, config, directory))
+            exit_code = requeued(partial(run_command, config, directory, lock.fileno()))
         else:
             exit_code = requeued(partial(start_or_resume_run, config, job))
         record_failure(directory, exit_code)

@@ -27,9 +27,12 @@ class ExternalCosts:
         return {"steps": 1}
 
 
-def run_command(config: Config, directory: Path) -> int:
+def run_command(config: Config, directory: Path, lock: int) -> int:
     """Runs the command of a run in the current directory, and writes summary.json or ended.json;
     returns the exit code. Its output is in train.log. Signals that stop a run are sent to it.
+
+    lock: file descriptor of the lock of the run. The command inherits it, so that no other process
+    starts the run while the command goes on after a kill -9 of this process.
     """
     if summary.read(directory) is not None:  # the run is finished
         return 0
@@ -39,7 +42,12 @@ def run_command(config: Config, directory: Path) -> int:
     with open(directory / LOG, "a", encoding="utf-8") as log:
         print(f"$ {text}", file=log, flush=True)
         child = subprocess.Popen(
-            text, shell=True, stdout=log, stderr=subprocess.STDOUT, process_group=0
+            text,
+            shell=True,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+            pass_fds=[lock],
         )
 
         def send(number: int) -> None:
@@ -55,7 +63,7 @@ def run_command(config: Config, directory: Path) -> int:
         if code:
             why = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
             raise ValueError(f"its command ended {why}: {_last_line(directory / LOG)}")
-        value = read_result(config["result"], directory.resolve())
+        value = read_result(config, directory.resolve())
         if not isfinite(value):
             raise ValueError(f"its {metric} is {value}")
     except ValueError as error:

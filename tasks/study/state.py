@@ -76,9 +76,9 @@ def last_step(run_dir: Path) -> int | None:
 
 
 @contextmanager
-def claim(run_dir: Path, name: str = CLAIM) -> Iterator[bool]:
-    """Locks a run for this process; yields False if another process holds the lock. The operating
-    system releases the lock when a process ends.
+def claim(run_dir: Path, name: str = CLAIM) -> Iterator[Any]:
+    """Locks a run for this process; yields the lock's file, None if another process holds the lock.
+    The operating system releases the lock when a process ends, and those that inherited the file.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     with open(run_dir / name, "a") as file:
@@ -86,7 +86,7 @@ def claim(run_dir: Path, name: str = CLAIM) -> Iterator[bool]:
             if locked := lock(file):
                 break
             time.sleep(ATTEMPT_INTERVAL)
-        yield locked
+        yield file if locked else None
 
 
 def claimed(run_dir: Path) -> bool:

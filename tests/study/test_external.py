@@ -27,6 +27,8 @@ def test_placeholders_are_replaced_and_quoted():
         command_of(CONFIG, Path("/out/my run"))
         == "python train.py --lr 0.001 --seed 3 --out '/out/my run'"
     )
+    dotted = CONFIG | {"command": "run {optim.lr}", "values": {"optim.lr": "1"}}
+    assert command_of(dotted, Path()) == "run 1"
     braces = CONFIG | {"command": "echo {{}} {lr}", "values": {"lr": "$(rm -r x)"}}
     assert command_of(braces, Path()) == "echo {} '$(rm -r x)'"
 
@@ -67,7 +69,12 @@ def test_a_key_depends_on_the_command_the_values_the_seed_and_the_files(tmp_path
 )
 def test_the_last_number_is_read(tmp_path, name, text, key, value):
     (tmp_path / name).write_text(text)
-    assert read_result(f"{{dir}}/{name}:{key}", tmp_path) == value
+    assert read_result(CONFIG | {"result": f"{{dir}}/{name}:{key}"}, tmp_path) == value
+
+
+def test_a_result_may_name_the_seed(tmp_path):
+    (tmp_path / "log_3.json").write_text('{"loss": 2}')
+    assert read_result(CONFIG | {"result": "{dir}/log_{seed}.json:loss"}, tmp_path) == 2.0
 
 
 @pytest.mark.parametrize(
@@ -81,7 +88,7 @@ def test_the_last_number_is_read(tmp_path, name, text, key, value):
 def test_a_result_that_is_missing_is_a_sentence(tmp_path, name, text, key, sentence):
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=sentence):
-        read_result(f"{{dir}}/a.json:{key}", tmp_path)
+        read_result(CONFIG | {"result": f"{{dir}}/a.json:{key}"}, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +98,9 @@ def test_a_result_that_is_missing_is_a_sentence(tmp_path, name, text, key, sente
         ({"command": "run {seed} {dir}"}, r"must have \{lr\}, or its runs are equal"),
         ({"command": "run {lr} {dir}"}, r"must have \{seed\}, or its runs are equal"),
         ({"command": "run {lr} {seed} {"}, "cannot be read: "),
+        ({"command": "run {lr} {seed:03d}"}, r"\{seed\} must have no format"),
+        ({"command": "run {lr} {seed} '"}, "cannot be read: No closing quotation"),
+        ({"result": "{dir}/{x}.json:loss"}, "study.result: no factor is called 'x'"),
         ({"result": None}, r"must be a file in \{dir\} and a name in it"),
         ({"result": "log.json:loss"}, r"must be a file in \{dir\} and a name in it"),
         ({"result": "{dir}/log.txt:loss"}, "other files need a regular expression"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
+from tasks.cli import main
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.report.content import content
 from xformer_kit.study.report.document import Table
@@ -69,7 +70,8 @@ def test_common_seeds_are_preferred_and_one_is_not_enough():
     assert difference(BASE, OTHER).method == "t"
     assert difference({0: 1.0, 1: 2.0}, {1: 2.5, 2: 3.0}).method == "welch"
     assert difference({0: 1.0}, {0: 2.0, 1: 3.0}).method == "one seed"
-    assert difference({0: 1.0}, {1: 3.0}).method == "no seed"
+    assert difference({0: 1.0}, {}).method == "no seed"
+    assert difference({0: 1.0}, {1: 3.0}).method == "constant"
     assert difference({0: 1.0, 1: 1.0}, {2: 3.0, 3: 3.0}).method == "constant"
 
 
@@ -77,10 +79,46 @@ def test_a_run_without_a_finite_value_has_failed(table):
     runs = BASE | {4: math.nan}
     found = content(read_run_table(table(lines(a=BASE, b=OTHER, c=runs, d={**OTHER, 5: ""}))))
     assert "1 of 5 runs failed (seed 4)" in found.sentences[2]
+    huge = content(read_run_table(table(lines(a=BASE, b={0: 1e300, 1: 1e308}))))
+    assert "2 of 2 runs failed" in huge.sentences[1]
     assert [run.why for run in found.irregular_runs] == [
         "its val_loss is nan",
         "its val_loss is empty",
     ]
+
+
+def test_one_run_of_each_has_a_difference_and_no_test(table):
+    found = content(read_run_table(table("variant,loss\na,1\nb,2")))
+    assert found.sentence == "Compared with a, not tested: b +1.0 nats."
+    assert found.sentences[1] == (
+        "The means of b and a differ by +1.0 nats (1 and 1 run, which are not paired by seed); no"
+        " test is possible: run at least 5 seeds."
+    )
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_tables_of_other_programs_are_read(table, separator):
+    text = "\ufeffVariant , Seed,val_loss,note\r\na, 0.0 ,3,x\r\n\r\nb,0, 2.5 ,y\r\n"
+    results = read_run_table(table(text.replace(",", separator)))
+    assert [(one.seed, one.facts) for one in results.outcomes] == [
+        (0, {"val_loss": 3.0}),
+        (0, {"val_loss": 2.5}),
+    ]
+
+
+def test_a_headline_lists_some_of_many_variants(table):
+    many = {f"v{number}": {seed: x + number for seed, x in BASE.items()} for number in range(1)}
+    many |= {f"w{number}": dict(BASE) for number in range(30)}
+    found = content(read_run_table(table(lines(a=BASE, **many))))
+    assert "w8, w9" not in found.sentence and "others: no significant difference" in found.sentence
+
+
+def test_a_report_replaces_no_files(table, capsys):
+    path = table(lines(a=BASE, b=OTHER))
+    assert main(["judge", str(path), "--report", str(path.parent)]) == 2
+    assert "--report: must be a new or empty directory" in capsys.readouterr().err
+    assert path.read_text() == lines(a=BASE, b=OTHER)
+    assert main(["judge", str(path), "--report", str(path.parent / "new" / "report")]) == 0
 
 
 def test_a_report_has_no_empty_tables(table):
@@ -95,6 +133,8 @@ def test_a_report_has_no_empty_tables(table):
     [
         ("a,b\n1,2", {}, r"must have a column variant; got a, b"),
         ("variant,seed,loss\n", {}, r"has no run"),
+        ("", {}, r"must have a column variant; got none"),
+        ("variant,seed,loss\na,0,1", {"margin": -1.0}, r"--margin: must be above 0; got -1"),
         ("variant,seed,loss\na,0", {}, r"runs.csv:2: must have 3 cells"),
         ("variant,seed,loss\na,x,1", {}, r"runs.csv:2: seed must be an integer; got x"),
         ("variant,seed,loss\na,0,high", {}, r"runs.csv:2: loss must be numbers; got high"),

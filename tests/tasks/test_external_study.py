@@ -86,6 +86,25 @@ def test_a_stopped_study_goes_on(home):
     assert len([*home.glob("outputs/runs/*/summary.json")]) == 6
 
 
+def test_a_command_that_outlives_its_study_is_not_started_twice(home):
+    """After a kill -9 of the study, its command holds the lock of the run."""
+    text = SCRIPT.replace("time.sleep(", "open(folder + '/starts', 'a').write('x')\ntime.sleep(")
+    (home / "script.py").write_text(text)
+    slow = "study.command=python script.py {lr} {seed} {dir} 4"
+    process = start(home, slow, "study.seeds=1")
+    while not (started := [*home.glob("outputs/runs/*/starts")]):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    log = started[0].with_name("log.jsonl")
+    again = start(home, slow, "study.seeds=1")
+    while not log.exists():
+        assert started[0].read_text() == "x"
+        time.sleep(0.1)
+    out, err = again.communicate(timeout=60)
+    assert again.returncode == 0, out + err
+
+
 def test_a_plan_is_printed_as_commands(home):
     code, page = run_study(home, "study.dry_run=true", "study.seeds=1")
     assert code == 0 and page.startswith("python script.py 0.001 0 outputs/runs/")

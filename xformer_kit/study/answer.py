@@ -19,6 +19,7 @@ from xformer_kit.study.statistics import (
 )
 from xformer_kit.study.wording import Wording
 
+MAX_NAMES = 10  # of variants with one outcome in a headline
 UNCLEAR = {"none", "null", "true", "false"}  # levels that need the name of their factor
 
 
@@ -246,11 +247,14 @@ def _clauses(verdicts: list[Verdict], names: Mapping[str, str], wording: Wording
                 text = texts[outcome] + wording.after_correction(verdict.difference)
             clauses.setdefault(text, []).append(names[verdict.name])
     for text, chosen_names in clauses.items():
+        if len(chosen_names) > MAX_NAMES:
+            chosen_names[MAX_NAMES:] = [f"{len(chosen_names) - MAX_NAMES} others"]
         yield f"{_join(chosen_names)}: {text}"
     if one_seed := [verdict for verdict in verdicts if _one_seed(verdict)]:
         largest_first = sorted(one_seed, key=lambda verdict: -abs(verdict.difference.mean))
         sizes = [f"{names[v.name]} {wording.signed(v.difference.mean)}" for v in largest_first]
-        yield f"at one seed, not tested: {', '.join(sizes)}"
+        where = "at one seed, " * all(v.difference.method == "one seed" for v in one_seed)
+        yield f"{where}not tested: {', '.join(sizes)}"
 
 
 def _one_seed(verdict: Verdict) -> bool:

@@ -63,19 +63,41 @@ def _command_faults(node: Node, factors: Factors) -> Iterator[Fault]:
     """Placeholders without a value, and factors without a placeholder."""
     words = (words for factor in factors.values() for words in factor.levels.values())
     keys = [*dict.fromkeys(key for level in words for key in level), *(node["tune"] or {})]
-    try:
-        named = {name for _, name, *_ in Formatter().parse(node["command"]) if name is not None}
-    except ValueError as error:
-        yield Fault("study.command", f"cannot be read: {error}", fix="Write {{ for a brace.")
-        return
-    known = ", ".join(f"{{{name}}}" for name in (*keys, *OF_RUN))
-    for name in sorted(named - {*keys, *OF_RUN}):
-        fix = f"Known: {known}. Write {{{{ for a brace."
-        yield Fault("study.command", f"no factor is called '{name}'", fix=fix)
+    values = dict.fromkeys((*keys, *OF_RUN), "1")
+    known = ", ".join(f"{{{name}}}" for name in values)
+    used = set[str]()
+    for option in ("command", "result"):
+        try:
+            text, named = filled(str(node[option] or ""), values)
+            shlex.split(text)
+        except KeyError as error:
+            rule = f"no factor is called '{error.args[0]}'"
+            yield Fault(f"study.{option}", rule, fix=f"Known: {known}. Write {{{{ for a brace.")
+            return
+        except ValueError as error:
+            fix = "Write {{ for a brace, and close each quote."
+            yield Fault(f"study.{option}", f"cannot be read: {error}", node[option], fix)
+            return
+        used |= named if option == "command" else set()
     for name in (*keys, "seed"):
-        if name not in named:
+        if name not in used:
             rule = f"must have {{{name}}}, or its runs are equal"
             yield Fault("study.command", rule, node["command"], "Add it.")
+
+
+def filled(template: str, values: Mapping[str, Any]) -> tuple[str, set[str]]:
+    """The text with the values of its placeholders, and their names, which may have dots. Raises
+    KeyError for an unknown one, ValueError for one with a format or an open brace.
+    """
+    parts, named = [], set()
+    for literal, name, form, conversion in Formatter().parse(template):
+        parts.append(literal)
+        if name is not None:
+            if form or conversion:
+                raise ValueError(f"{{{name}}} must have no format")
+            parts.append(str(values[name]))
+            named.add(name)
+    return "".join(parts), named
 
 
 def _result_faults(result: str, metric: str) -> Iterator[Fault]:
@@ -100,8 +122,13 @@ def _result_faults(result: str, metric: str) -> Iterator[Fault]:
 
 def command_of(config: Config, directory: Path) -> str:
     """The shell command of a run; values are quoted."""
-    values = config["values"] | {"seed": config["seed"], "dir": directory}
-    return config["command"].format_map({k: shlex.quote(str(v)) for k, v in values.items()})
+    values = values_of(config, directory)
+    return filled(config["command"], {k: shlex.quote(str(v)) for k, v in values.items()})[0]
+
+
+def values_of(config: Config, directory: Path) -> dict[str, Any]:
+    """The values of all placeholders."""
+    return {**config["values"], "seed": config["seed"], "dir": directory}
 
 
 def key_of(config: Config) -> str:
@@ -118,12 +145,12 @@ def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def read_result(result: str, directory: Path) -> float:
+def read_result(config: Config, directory: Path) -> float:
     """The number that `study.result` names, the last one in its file. Raises ValueError with a
     sentence if there is none.
     """
-    name, _, key = result.partition(":")
-    path = Path(name.format(dir=directory))
+    name, _, key = config["result"].partition(":")
+    path = Path(filled(name, values_of(config, directory))[0])
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

@@ -49,7 +49,7 @@ class Difference:
         t          all from the paired t test
         welch      all from Welch's t test of runs that share no seed; `count` is the smaller number
                    of runs
-        constant   runs that share no seed, without variance: only the mean
+        constant   runs that share no seed, too few or without variance: only the mean
         bootstrap  low and high from the bootstrap, p from the paired t test
         equal      every difference is 0: low and high are 0, p is 1
         sign       all differences are the same number other than 0, so t is undefined: no low and
@@ -141,13 +141,14 @@ def paired_difference(
 
 def difference(baseline: Mapping[int, float], variant: Mapping[int, float]) -> Difference:
     """The paired difference; if runs share fewer than two seeds, that of all their runs."""
-    if len(baseline.keys() & variant.keys()) > 1 or min(len(baseline), len(variant)) < 2:
+    common, fewest = len(baseline.keys() & variant.keys()), min(len(baseline), len(variant))
+    if common > 1 or fewest == 0 or (common == 1 and fewest == 1):
         return paired_difference(baseline, variant)
     return unpaired_difference([*baseline.values()], [*variant.values()])
 
 
 def unpaired_difference(baseline: Sequence[float], variant: Sequence[float]) -> Difference:
-    """mean(variant) - mean(baseline) of at least two runs each, with Welch's t test (Welch, 1947),
+    """mean(variant) - mean(baseline), from two runs each on with Welch's t test (Welch, 1947),
     which assumes neither pairs nor equal variances. Raises ValueError if a value is NaN.
     """
     from scipy.stats import ttest_ind
@@ -155,7 +156,7 @@ def unpaired_difference(baseline: Sequence[float], variant: Sequence[float]) -> 
     before, after = np.array(baseline, dtype=float), np.array(variant, dtype=float)
     mean, runs = float(after.mean() - before.mean()), (len(before), len(after))
     rounding = ROUNDING * max(np.abs(before).max(), np.abs(after).max())
-    if max(np.ptp(before), np.ptp(after)) <= rounding:
+    if min(runs) < 2 or max(np.ptp(before), np.ptp(after)) <= rounding:
         return Difference(mean, count=min(runs), method="constant", runs=runs)
     test = ttest_ind(after, before, equal_var=False, nan_policy="raise")
     low, high = map(float, test.confidence_interval(LEVEL))

@@ -76,9 +76,10 @@ class Wording:
         if d.method == "no seed":
             return f"{name} and {other} have no finished seed in common: they are not compared."
         if d.method == "constant":
+            size, runs = self.signed(d.mean), _runs_text(d)
             return (
-                f"The difference between {name} and {other} is {self.signed(d.mean)} in all runs,"
-                " which share no seed; no test is possible."
+                f"The means of {name} and {other} differ by {size} ({runs}); no test is possible:"
+                " run at least 5 seeds."
             )
         if d.method == "equal":
             return f"{name} and {other} have identical values at all {d.count} seeds{within}."
@@ -159,4 +160,5 @@ def _runs_text(d: Difference) -> str:
     """5 seeds; or 4 and 5 runs, which share no seed"""
     if d.runs is None:
         return f"{d.count} seeds"
-    return f"{d.runs[1]} and {d.runs[0]} runs, which are not paired by seed"
+    plural = "s" * (max(d.runs) > 1)
+    return f"{d.runs[1]} and {d.runs[0]} run{plural}, which are not paired by seed"
