@@ -20,12 +20,12 @@ from xformer_kit.study import study_node
 from xformer_kit.study.plan import variants
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "docs/getting_started.md", "docs/index.md", "docs/python.md"]
+PAGES = ["README.md", "AGENTS.md", "docs/getting_started.md", "docs/index.md", "docs/python.md"]
 PAGES += [f"docs/guide/{path.name}" for path in sorted((ROOT / "docs" / "guide").glob("*.md"))]
 TABLES_OF_LINES = "docs/guide/from_other_libraries.md"
 # commands that need files of the reader, or that are refused on purpose
 SKIPPED = "resume=|init_from=|tokenizer.path=|components=|heads=7|task=(classification|regression)|"
-SKIPPED += "data.columns=|data=parquet|data=hub|glob|recipe.yaml"
+SKIPPED += "data.columns=|data=parquet|data=hub|glob|recipe.yaml|--cfg"
 # file of the reader -> its content
 FILES = {"corpus/part.txt": "a text\n", "pairs.tsv": "a\tb\n"}
 FILES |= dict.fromkeys(("book.txt", "input.txt", "custom_texts/a.txt"), "a text\n")
@@ -60,6 +60,14 @@ def test_the_readme_has_at_most_150_lines():
 def test_the_share_of_pairs_that_train_is_that_of_the_page_of_refusals():
     share = re.search(r"\((\d+\.\d)%\) train", read("docs/refusals.md"))[1]
     assert f"{float(share):.0f} % of the pairs train" in read("README.md")
+
+
+def test_the_places_of_agents_md_are_files():
+    cells = re.findall(r"^\| (`.*?) \|", read("AGENTS.md"), re.MULTILINE)
+    places = re.findall(r"`(.*?)`", " ".join(cells))
+    roots = ROOT, ROOT / "xformer_kit"
+    assert len(places) > 10
+    assert [name for name in places if not any((root / name).exists() for root in roots)] == []
 
 
 def test_links_and_pictures_of_the_readme_are_files():

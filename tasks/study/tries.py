@@ -23,6 +23,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from tasks.logging.files import replace_text
 from tasks.study.collect import results
+from xformer_kit.config import config_hash, preflight
 from xformer_kit.config.line.overrides import UNREADABLE, expand
 from xformer_kit.registry import config_error
 from xformer_kit.study.metric import Metric
@@ -96,12 +97,18 @@ class Try:
 
 def run_try(tried: Try) -> dict[str, Any]:
     """Trains pairs of runs until the rule decides, or the budget of pairs or seconds ends; returns
-    the result, see `_result`, which is also in the history. Raises ConfigError if the base does not
-    train.
+    the result, see `_result`, which is also in the history. Raises ConfigError for a line that
+    cannot run, a change that changes nothing, and a base that does not train.
     """
+    node = tried.node()
+    keys = {_key(word) for word in tried.change}
+    kept = [word for word in tried.base if _key(word) not in keys]
+    base, changed = (preflight([*line]).configs[0] for line in (tried.base, (*kept, *tried.change)))
+    if config_hash(base) == config_hash(changed):
+        raise config_error("change", "changes nothing of the base", tried.name, "Name another.")
     FOLDER.mkdir(parents=True, exist_ok=True)
     file = FOLDER / f"{tried.key}.yaml"
-    replace_text(file, f"# @package _global_\n{yaml.safe_dump({'study': tried.node()})}")
+    replace_text(file, f"# @package _global_\n{yaml.safe_dump({'study': node})}")
     start, pairs, first = time.monotonic(), 1, 0.0
     while True:
         _train(tried, file, pairs)
@@ -120,6 +127,10 @@ def run_try(tried: Try) -> dict[str, Any]:
         pairs = min(tried.pairs, max(FIRST_LOOK, pairs + max(1, missing // 2)))
     replace_text(FOLDER / f"{tried.key}.json", json.dumps(result, indent=2) + "\n")
     return result
+
+
+def _key(word: str) -> str:
+    return word.lstrip("+").partition("=")[0]
 
 
 def _train(tried: Try, file: Path, pairs: int) -> None:

@@ -30,8 +30,6 @@ def test_a_change_that_does_not_train_is_discarded_and_nothing_is_repeated(
     assert main(["tries"]) == 0
     page = capsys.readouterr().out
     assert page.count("discard") == 1 and "no" in page.split()
-    with pytest.raises(SystemExit, match="2"):
-        main(["try", "model.dim=16", "--base", base])  # no change
     assert main([*line, "--budget", "1s", "--pairs", "1"]) == 11
     assert "The budget ended; a pair of runs takes" in capsys.readouterr().out
 
@@ -40,6 +38,22 @@ def test_a_change_that_does_not_train_is_discarded_and_nothing_is_repeated(
 def test_a_change_must_set_choices_or_values(change):
     with pytest.raises(ConfigError, match=r"^change: must "):
         Try((), (change,), "val/loss").node()
+
+
+@pytest.mark.parametrize(
+    ("change", "base", "message"),
+    [
+        ("model.dim=16", "model.dim=16", "change: changes nothing of the base; got model.dim=16."),
+        ("norm=layr", "", "norm: no norm is called 'layr'."),
+        ("norm=layer", "model.dim=7", "attn.heads: must divide model.dim"),
+    ],
+)
+def test_a_try_that_cannot_run_is_refused_before_it_trains(
+    tmp_path, monkeypatch, capsys, change, base, message
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["try", change, "--base", base]) == 2
+    assert message in capsys.readouterr().err and not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("budget", ["20", "m", "5x", "-1s"])

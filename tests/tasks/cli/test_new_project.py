@@ -41,6 +41,7 @@ def words_of_script(*words):
 def test_the_files_have_the_name_of_the_project(project):
     files = [path for path in project.rglob("*") if path.is_file()]
     assert {str(path.relative_to(project)) for path in files} == {
+        "AGENTS.md",
         "README.md",
         "components.py",
         "conf/experiment/first.yaml",
