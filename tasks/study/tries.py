@@ -25,6 +25,7 @@ from tasks.logging.files import replace_text
 from tasks.study.collect import results
 from xformer_kit.config import config_hash, preflight
 from xformer_kit.config.line.overrides import UNREADABLE, expand
+from xformer_kit.files.saved_files import read_object
 from xformer_kit.registry import config_error
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.results import Results
@@ -39,6 +40,7 @@ from xformer_kit.study.statistics import ALPHA, Estimate, interval, magnitude
 FOLDER = Path("outputs", "tries")
 COSTS = ("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes", "seconds")
 FIRST_LOOK = 3  # pairs: fewer never decide
+CERTAIN = 1e30  # t^2 of equal differences
 
 
 @dataclass(frozen=True)
@@ -109,12 +111,11 @@ def run_try(tried: Try) -> dict[str, Any]:
     FOLDER.mkdir(parents=True, exist_ok=True)
     file = FOLDER / f"{tried.key}.yaml"
     replace_text(file, f"# @package _global_\n{yaml.safe_dump({'study': node})}")
-    start, pairs, first = time.monotonic(), 1, 0.0
+    start, pairs = time.monotonic(), 1
     while True:
         _train(tried, file, pairs)
         result = _result(tried, results(Path("outputs", "studies", tried.study)))
         used = time.monotonic() - start
-        first = first or used
         each = used / pairs
         result["seconds"] = used
         out_of_time = tried.seconds is not None and used + each > tried.seconds
@@ -169,7 +170,9 @@ def _result(tried: Try, found: Results) -> dict[str, Any]:
         why = f"{len(lost)} of {len(found.outcomes_of(1))} runs {lost[0].status}: {lost[0].why}"
     of_pairs = interval(x)
     count = of_pairs.count
-    squares = count * (of_pairs.mean / of_pairs.sd) ** 2 if of_pairs.sd else 0.0
+    squares = CERTAIN if of_pairs.mean else 0.0
+    if of_pairs.sd:
+        squares = count * (of_pairs.mean / of_pairs.sd) ** 2
     return {
         **{name: value for name, value in asdict(tried).items() if name not in ("seconds",)},
         "key": tried.key,
@@ -204,7 +207,7 @@ def history() -> list[dict[str, Any]]:
     discoveries for the largest k with e_(k) >= m / (ALPHA k). It needs no independence.
     """
     files = sorted(FOLDER.glob("*.json"), key=lambda path: path.stat().st_mtime)
-    tried = [json.loads(path.read_text()) for path in files]
+    tried = [read_object(path, {}, fix="Delete it, and try the change again.") for path in files]
     return [one | {"kept": kept} for one, kept in zip(tried, _discoveries(tried), strict=True)]
 
 
@@ -233,6 +236,8 @@ def sentences(result: dict[str, Any], metric: Metric) -> list[str]:
         size, span = metric.estimate(magnitude(estimate) if is_decided else estimate, unit=True)
         side = f"{metric.name} is {metric.side(found['mean'])} by {size}"
         text = side if is_decided else f"the difference in {metric.name} is {size}"
+        if result["decision"] == "discard" and result["improves"]:
+            text += f", less than the {metric.format_exact(result['effect'])} that matter"
         text += f" (always-valid {100 * (1 - ALPHA):g} % interval {span}, {pairs})"
     lines = [f"{result['decision'].capitalize()} {change}: {text}."]
     noise = result["noise_of_one_run"]

@@ -91,6 +91,8 @@ RESULT = {
     "why": "",
     "difference": {"mean": -0.05, "low": -0.07, "high": -0.03},
     "pairs": 5,
+    "effect": 0.5,
+    "improves": True,
     "noise_of_one_run": 0.1,
     "pairs_to_decide": 5,
     "cost": dict.fromkeys(
@@ -106,6 +108,10 @@ def test_a_result_in_words():
         " 0.070, 5 pairs).",
         "The standard deviation of one run of the base is 0.10 nats, more than this difference.",
     ]
+    assert sentences(RESULT | {"decision": "discard"}, loss)[0] == (
+        "Discard norm=layer: val/loss is better by 0.050 nats, less than the 0.5 nats that matter"
+        " (always-valid 95 % interval 0.030 to 0.070, 5 pairs)."
+    )
     changes = {"decision": "undecided", "pairs_to_decide": 9}
     unclear = RESULT | changes | {"difference": {"mean": -0.05, "low": -0.2, "high": 0.1}}
     assert sentences(unclear, loss)[::2] == [
