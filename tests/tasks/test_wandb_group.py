@@ -11,7 +11,7 @@ from studies import factorial, write
 
 from tasks.process.job import Job
 from tasks.run import start
-from tasks.run.start import start_or_resume_study_run
+from tasks.run.start import start_or_resume_run
 from tasks.study import wandb_group
 from tasks.study.report import write_report
 from tests.tasks.wandb_records import finished_records
@@ -82,7 +82,7 @@ def test_a_resumed_run_keeps_its_logger(tmp_path, monkeypatch):
         lambda config, job: gone_on.append((config, job)),
     )
     job = Job(tmp_path, quiet=True)
-    start_or_resume_study_run(begun | {"logger": LOGGER | {"group": "other"}}, job)
+    start_or_resume_run(begun | {"logger": LOGGER | {"group": "other"}}, job)
     assert gone_on == [(read_config(tmp_path), job)] and gone_on[0][0]["logger"] == LOGGER
 
 

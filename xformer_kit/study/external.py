@@ -21,6 +21,7 @@ from xformer_kit.metrics import VAL_LOSS
 from xformer_kit.registry import Fault
 from xformer_kit.study.factor import Factors
 from xformer_kit.study.nodes import Config, Node
+from xformer_kit.text.command_lines import for_shell
 
 OF_RUN = ("seed", "dir")  # placeholders that every command has
 SUFFIXES = (".json", ".jsonl", ".csv")  # of files with named values
@@ -123,7 +124,7 @@ def _result_faults(result: str, metric: str) -> Iterator[Fault]:
 def command_of(config: Config, directory: Path) -> str:
     """The shell command of a run; values are quoted."""
     values = values_of(config, directory)
-    return filled(config["command"], {k: shlex.quote(str(v)) for k, v in values.items()})[0]
+    return filled(config["command"], {k: for_shell(str(v)) for k, v in values.items()})[0]
 
 
 def values_of(config: Config, directory: Path) -> dict[str, Any]:
