@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -109,9 +110,12 @@ def start_new_python(home: Path, run: Path, text: Path, *more: str) -> subproces
 
 def rank_environments(home: Path, count: int = 2) -> list[dict[str, str]]:
     """Returns the environment variables of `count` ranks as torchrun sets them."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    while True:  # the ranks use two ports that follow each other
+        with socket.socket() as free, socket.socket() as following, suppress(OSError):
+            free.bind(("localhost", 0))
+            port = free.getsockname()[1]
+            following.bind(("localhost", port + 1))
+            break
     shared = {
         "TORCHELASTIC_RUN_ID": "test",
         "TORCHELASTIC_RESTART_COUNT": "0",
