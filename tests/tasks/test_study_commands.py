@@ -210,7 +210,7 @@ def test_at_most_one_common_seed_is_not_tested(capsys, pool):
     assert "at the only common seed; no test is possible" in page
     assert "val/loss" not in page
     _, page, _ = output(capsys, "compare", pool["baseline", 0], pool["placement=post", 1])
-    assert "have no finished seed in common" in page
+    assert "which are not paired by seed); no test is possible" in page
     _, page, _ = output(capsys, "compare", pool["baseline", 0], pool["baseline", 1])
     assert "±" in page
     assert " B" not in page
