@@ -24,7 +24,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -34,12 +34,8 @@ from tasks import Config
 from tasks.process.exit_codes import SIGNALS, NoRun
 from tasks.process.job import Job
 from tasks.process.ranks import rank
-from xformer_kit.config.options.trainer_schema import SHARDED
 from xformer_kit.files.saved_files import check_stays_inside
 
-# Of glibc: memory in pages of 2 MiB; from 4 MiB on it is returned when it is freed, and more than
-# 64 MiB of what is free.
-ALLOCATOR = ("hugetlb=1", "mmap_threshold=4194304", "trim_threshold=67108864")
 # Functions that send a signal to the child processes that train now.
 _signal_senders: list[Callable[[int], None]] = []
 
@@ -132,28 +128,13 @@ def worker_command(job: Job, count: int) -> list[str]:
     return [sys.executable, "-m", "tasks.run.worker", *arguments, str(count)]
 
 
-def allocator_environment(trainer: Config) -> dict[str, str]:
-    """Environment variables for the processes of a sharded model on a CPU. Blocks are gathered and
-    freed in turn, and glibc keeps most of it: of 97.5 million parameters in 4 processes, each had a
-    peak of 2,511 MiB, and has one of 1,395 with these thresholds, in 1.01 times the time of a step.
-    """
-    import torch
-
-    on_cpu = trainer.get("accelerator") == "cpu" or not torch.cuda.is_available()
-    if trainer.get("strategy") not in SHARDED or not on_cpu or "GLIBC_TUNABLES" in os.environ:
-        return {}
-    return {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{option}" for option in ALLOCATOR)}
-
-
-def launch(job: Job, count: int, environment: Mapping[str, str]) -> int:
-    """Trains a run in `count` worker processes with further environment variables, forwards signals
-    to them, and returns the exit code.
+def launch(job: Job, count: int) -> int:
+    """Trains a run in `count` worker processes, forwards signals to them, and returns the exit
+    code.
     """
     # In its own process group: Ctrl-C reaches only this process, which forwards it once.
     child = subprocess.Popen(
-        worker_command(job, count),
-        env={**os.environ, **import_environment(), **environment},
-        process_group=0,
+        worker_command(job, count), env=os.environ | import_environment(), process_group=0
     )
     with forward_signals(child.send_signal):
         code = child.wait()

@@ -135,8 +135,7 @@ def train_in_processes(config: Config, job: Job, is_new: bool = False) -> int:
     if process_count > 1 and job.shows_stages:
         startup.show(f"Starting {process_count} processes")
     if job.in_multirun or process_count > 1:
-        environment = processes.allocator_environment(config["trainer"])
-        return processes.launch(job, process_count, environment)
+        return processes.launch(job, process_count)
     return train_run(job)
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from tasks.process import ranks
 from tasks.process.exit_codes import NoRun
-from tasks.process.processes import allocator_environment
 from tests.messages import messages
 from xformer_kit import compose
 from xformer_kit.config.faults.machine import run_faults
@@ -77,12 +76,3 @@ def test_a_port_in_use_is_a_sentence(slurm, monkeypatch, tmp_path, next_port):
         ranks.store.cache_clear()
         with pytest.raises(NoRun, match=f"^Port {port} of localhost, .* is in use. Set"):
             ranks.share_run_directory(tmp_path, lambda: None)
-
-
-def test_ranks_of_a_sharded_model_on_a_cpu_return_what_they_free(monkeypatch):
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    sharded = {"strategy": "fsdp", "accelerator": "cpu"}
-    assert "mmap_threshold" in allocator_environment(sharded)["GLIBC_TUNABLES"]
-    assert allocator_environment({"strategy": "ddp", "accelerator": "cpu"}) == {}
-    monkeypatch.setenv("GLIBC_TUNABLES", "")
-    assert allocator_environment(sharded) == {}
