@@ -8,44 +8,28 @@ Memory is the peak of the process above that of a run of a tiny model.
 """
 
 import argparse
-import csv
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import machine, save
+from benchmarks.train_runs import train
 
-ROOT = Path(__file__).parents[1]
 CHOICES = ("none", "2", "selective", "block")
 STEPS = 5
 
 
 def run(folder: Path, choice: str, layers: int, tokens: int) -> tuple[float, float]:
     """Trains a run; returns the median of its seconds per step, and its peak memory in MiB."""
-    corpus = folder / "text.txt"
-    if not corpus.exists():
-        corpus.write_text("the cat sat on a mat and saw what it had not seen before\n" * 3000)
-    place = Path(tempfile.mkdtemp(dir=folder)) / "run"
     line = [
-        *("data=text", f"data.path={corpus}", "tokenizer=byte", f"data.seq_len={tokens}"),
-        *("data.batch_size=8", "data.num_workers=0", "trainer.accumulate=1", "schedule.warmup=2"),
+        *(f"data.seq_len={tokens}", "data.batch_size=8", f"trainer.max_steps={STEPS}"),
         *(f"model.layers={layers}", "model.dim=128", f"model.checkpoint_activations={choice}"),
-        *(f"trainer.max_steps={STEPS}", "trainer.log_every_n_steps=1", "trainer.val_every=null"),
-        *("trainer.sample=false", "trainer.limit_val_batches=1", "logger=none"),
-        f"hydra.run.dir={place}",
     ]
-    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
-    command = [sys.executable, str(ROOT / "train.py"), *line]
-    subprocess.run(command, check=True, capture_output=True, cwd=folder, env=environment)
-    rows = list(csv.DictReader((place / "speed.csv").read_text().splitlines()))
-    seconds = [float(row["seconds_per_step"]) for row in rows if int(row["step"]) > 1]
-    peak = json.loads((place / "summary.json").read_text())["peak_memory_bytes"] / 2**20
-    return statistics.median(seconds), peak
+    rows, summary = train(folder, line)
+    seconds = [row["seconds_per_step"] for step, row in rows.items() if step > 1]
+    return statistics.median(seconds), summary["peak_memory_bytes"] / 2**20
 
 
 def measure(rounds: int, layers: int, tokens: int) -> dict[str, Any]:

@@ -9,19 +9,15 @@ the libraries that it imports: `base` is that of a run of a tiny model.
 """
 
 import argparse
-import csv
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import machine, save
+from benchmarks.train_runs import train
 
-ROOT = Path(__file__).parents[1]
 LAYOUTS = {
     "one": ["trainer=default"],
     "ddp": ["trainer=ddp", "trainer.devices=2"],
@@ -34,27 +30,14 @@ def run(folder: Path, words: list[str], layers: int, dim: int) -> dict[str, floa
     """Trains a run; returns seconds of a step, seconds for which the checkpoint of step SAVED stops
     training, and the peak memory of the first rank in MiB.
     """
-    corpus = folder / "text.txt"
-    if not corpus.exists():
-        corpus.write_text("the cat sat on a mat and saw what it had not seen before\n" * 3000)
-    place = Path(tempfile.mkdtemp(dir=folder)) / "run"
     line = [
-        *("data=text", f"data.path={corpus}", "tokenizer=byte", "data.seq_len=256"),
-        *("data.batch_size=4", "data.num_workers=0", "model.vocab_size=16384"),
+        *("data.seq_len=256", "data.batch_size=4", "model.vocab_size=16384"),
         *(f"model.layers={layers}", f"model.dim={dim}", f"attn.heads={dim // 64}"),
-        *(f"trainer.max_steps={STEPS}", f"trainer.checkpoint_every={SAVED}"),
-        *("trainer.log_every_n_steps=1", "trainer.val_every=null", "trainer.sample=false"),
-        *("trainer.limit_val_batches=1", "trainer.accumulate=1", "schedule.warmup=2"),
-        *("logger=none", f"hydra.run.dir={place}", *words),
+        *(f"trainer.max_steps={STEPS}", f"trainer.checkpoint_every={SAVED}", *words),
     ]
-    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
-    environment.pop("OMP_NUM_THREADS", None)
-    command = [sys.executable, str(ROOT / "train.py"), *line]
-    subprocess.run(command, check=True, capture_output=True, cwd=folder, env=environment)
-    rows = list(csv.DictReader((place / "speed.csv").read_text().splitlines()))
-    seconds = {int(row["step"]): float(row["seconds_per_step"]) for row in rows}
-    times = {int(row["step"]): float(row["time"]) for row in rows}
-    summary = json.loads((place / "summary.json").read_text())
+    rows, summary = train(folder, line)
+    seconds = {step: row["seconds_per_step"] for step, row in rows.items()}
+    times = {step: row["time"] for step, row in rows.items()}
     return {
         "step": statistics.median(seconds[step] for step in range(3, STEPS + 1)),
         "stop": times[SAVED + 1] - times[SAVED] - seconds[SAVED + 1],

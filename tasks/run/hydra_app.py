@@ -57,10 +57,8 @@ class CheckMultirun(Callback):
             raise SystemExit(report_end(error)) from None
         _sweep_dirs.append(directory.resolve())
         launcher = str(config.hydra.runtime.choices["hydra/launcher"])
-        if launcher != "basic":
-            os.environ["HYDRA_FULL_ERROR"] = (
-                "1"  # raises its exceptions; otherwise Hydra prints them
-            )
+        if launcher != "basic":  # Hydra raises its exceptions; otherwise it prints a traceback
+            os.environ["HYDRA_FULL_ERROR"] = "1"
         if launcher.startswith("submitit"):
             from tasks.logging.sweep_progress import shown
 

@@ -26,7 +26,7 @@ from tasks.study.collect import results
 from xformer_kit.config import config_hash, preflight
 from xformer_kit.config.line.overrides import UNREADABLE, expand
 from xformer_kit.files.saved_files import read_object
-from xformer_kit.registry import config_error
+from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.results import Results
 from xformer_kit.study.sequential import (
@@ -72,6 +72,11 @@ class Try:
     def study(self) -> str:
         return f"try_{self.key}"
 
+    @property
+    def folder(self) -> Path:
+        """The directory of its study."""
+        return Path("outputs", "studies", self.study)
+
     def node(self) -> dict[str, Any]:
         """The node of its study. Raises ConfigError for a change that is no list of overrides."""
         try:
@@ -111,12 +116,13 @@ def run_try(tried: Try) -> dict[str, Any]:
     FOLDER.mkdir(parents=True, exist_ok=True)
     file = FOLDER / f"{tried.key}.yaml"
     replace_text(file, f"# @package _global_\n{yaml.safe_dump({'study': node})}")
-    start, pairs = time.monotonic(), 1
+    start, known = time.monotonic(), _finished_pairs(tried)
+    pairs = max(1, known)
     while True:
         _train(tried, file, pairs)
-        result = _result(tried, results(Path("outputs", "studies", tried.study)))
+        result = _result(tried, results(tried.folder))
         used = time.monotonic() - start
-        each = used / pairs
+        each = used / max(1, pairs - known)
         result["seconds"] = used
         out_of_time = tried.seconds is not None and used + each > tried.seconds
         if out_of_time and result["decision"] == "undecided":
@@ -134,6 +140,19 @@ def _key(word: str) -> str:
     return word.lstrip("+").partition("=")[0]
 
 
+def _finished_pairs(tried: Try) -> int:
+    """The number of seeds whose two runs ended in an earlier try of the same runs."""
+    try:
+        found = results(tried.folder)
+    except ConfigError:  # there was none
+        return 0
+    base, change = (
+        {one.seed for one in found.outcomes_of(index) if one.status == "finished"}
+        for index in (0, 1)
+    )
+    return len(base & change)
+
+
 def _train(tried: Try, file: Path, pairs: int) -> None:
     """Trains the missing runs of so many seeds; exits with the code of a study that cannot run or
     is stopped.
@@ -141,7 +160,7 @@ def _train(tried: Try, file: Path, pairs: int) -> None:
     words = [*tried.base, f"study={file}", f"study.seeds={pairs}"]
     command = [sys.executable, "-m", "xformer_kit", "train", *words]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, env=os.environ)
-    if done.returncode not in (0, 1):  # 1: a run failed, which the result says
+    if done.returncode not in (0, 1):  # 1: a run failed; the result has its reason
         raise SystemExit(done.returncode)
 
 

@@ -30,8 +30,13 @@ def test_a_change_that_does_not_train_is_discarded_and_nothing_is_repeated(
     assert main(["tries"]) == 0
     page = capsys.readouterr().out
     assert page.count("discard") == 1 and "no" in page.split()
-    assert main([*line, "--budget", "1s", "--pairs", "1"]) == 11
+    # Pairs that are there count, whatever the budget.
+    assert main([*line, "--budget", "1s", "--pairs", "1", "--json"]) == 10
+    assert json.loads(capsys.readouterr().out)["pairs"] == 3
+    other = ["try", "optim.lr=1e-8", "--base", base, "--budget", "1s"]
+    assert main(other) == 11
     assert "The budget ended; a pair of runs takes" in capsys.readouterr().out
+    assert len([*tmp_path.glob("outputs/runs/*/train.log")]) == 7  # one run of the base less
 
 
 @pytest.mark.parametrize("change", ["foo", "norm = layer", "norm=rms,layer", "~mask"])
