@@ -5,7 +5,7 @@ rate of at most 5 %, e-BH).
 
 from typing import Any
 
-from tasks.cli.command import console, print_result, table
+from tasks.cli.command import console, print_line, print_result, table
 
 SUMMARY = "the changes that were tried, corrected for their number"
 EXAMPLES = """examples:
@@ -25,6 +25,9 @@ def _print(tried: list[dict[str, Any]]) -> None:
     from xformer_kit.study.metric import metric
     from xformer_kit.study.statistics import Estimate
 
+    if not tried:
+        print_line("No change was tried in this directory. Try xformer try norm=layer")
+        return
     rows = []
     for one in tried:
         estimate = Estimate(**one["difference"])

@@ -19,7 +19,7 @@ from xformer_kit.registry import config_error
 SUMMARY = "keep a change or discard it: pairs of runs until that is clear"
 EXAMPLES = """examples:
   xformer try norm=layer
-  xformer try "attn.kv_heads=2" --base experiment=nanogpt_cpu --budget 20m --effect 0.01
+  xformer try "attn.kv_heads=2" --base "experiment=nanogpt_cpu data.path=input.txt" --budget 20m
   xformer try "ffn=mlp ffn.expand=4" --match params --json"""
 OPTIONS = {
     "change CHANGE": "overrides, in quotes if there are several",
