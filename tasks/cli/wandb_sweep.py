@@ -27,7 +27,7 @@ from xformer_kit.config.saved.difference import differing, flat
 from xformer_kit.metrics import VAL_LOSS
 from xformer_kit.registry import ConfigError, Context, config_error
 from xformer_kit.registry.messages import one_line
-from xformer_kit.study import study_node
+from xformer_kit.study import sizes, study_node
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.metric import metric
 from xformer_kit.study.plan import words_of
@@ -98,12 +98,11 @@ def _study_sweep(arguments: list[str], method: str | None, metric_name: str | No
     refuse(study_node.faults(line.study))
     node = study_node.complete(line.study, line.study["name"])
     design = node["design"]
-    if DESIGNS.create(design).rungs():
+    if sizes.rungs(node):
         raise config_error(
-            "study.design",
-            f"'{design['name']}' computes the steps of each size from its parameters, which a W&B"
-            " sweep cannot express",
-            fix="Run the study itself, or take study.design=one_at_a_time.",
+            "study.sizes" if node["sizes"] else "study.design",
+            "has several sizes, and a W&B sweep varies each option independently of the others",
+            fix="Run the study itself, or take study.design=one_at_a_time at one size.",
         )
     factors, variants = study_node.levels_of(node)
     parameters = _study_parameters(factors, node["tune"] or {})

@@ -64,7 +64,7 @@ def show(plan: StudyPlan, outside: float, console: Any = None) -> None:
     if plan.adaptive:
         console.print(_search_space(plan, outside))
         return
-    if any(variant.rung for variant in plan.variants):
+    if plan.node["design"]["name"] == "ladder":
         console.print(f"\n{ladder_steps.ladder(plan)}")
     console.print(f"\n{_missing_runs(plan, outside)}")
 

@@ -17,14 +17,14 @@ from xformer_kit.study.plan import Variant
 def faults(variants: Sequence[Variant], command: Sequence[str]) -> list[Fault]:
     """Returns the faults of overrides on the command line that the rungs also set."""
     rungs = [variant.rung for variant in variants if variant.rung]
-    keys = {word.partition("=")[0] for rung in rungs for word in (*rung.words, STEPS_KEY)}
+    keys = {word.partition("=")[0] for rung in rungs for word in rung.overrides}
     overrides = {word.lstrip("+").partition("=")[0]: word.lstrip("+") for word in command}
     return [
         Fault(
             key,
-            "is set by the ladder on every rung",
+            "is set by the study at every size",
             override,
-            "Leave it out, or change study.design.",
+            "Leave it out, or change study.design or study.sizes.",
         )
         for key, override in overrides.items()
         if key in keys
@@ -35,7 +35,7 @@ def with_steps(variant: Variant, tolerance: float, costs: Any) -> Variant:
     """Returns a variant with the steps of its rung. Raises ConfigError if an integer number of
     steps misses the tokens by more than the tolerance.
     """
-    if (rung := variant.rung) is None:
+    if (rung := variant.rung) is None or rung.multiple is None:
         return variant
     if (length := variant.config["trainer"].get("max_tokens")) is not None:
         rule = "is not used, since the ladder sets the steps of each rung"
@@ -64,9 +64,9 @@ def with_steps(variant: Variant, tolerance: float, costs: Any) -> Variant:
 
 def law_faults(variants: Sequence[Variant]) -> list[Fault]:
     """Returns one fault for each variant whose counted sizes and tokens identify no law."""
-    unidentified = []
-    for label in dict.fromkeys(variant.label for variant in variants if variant.rung):
-        rungs = [v for v in variants if v.label == label and v.rung]
+    unidentified, steps = [], [v for v in variants if v.rung and v.rung.multiple is not None]
+    for label in dict.fromkeys(variant.label for variant in steps):
+        rungs = [v for v in steps if v.label == label]
         points = [scaling.Point(v.cost["params"], v.cost["tokens"], 1.0) for v in rungs]
         try:
             scaling.identified_axes(points, law_axis(v.rung.multiple for v in rungs))
@@ -77,7 +77,7 @@ def law_faults(variants: Sequence[Variant]) -> list[Fault]:
 
 def ladder(plan: Any) -> str:
     """Returns notes on the rungs, for a dry run."""
-    first = next(v for v in plan.variants if v.rung)
+    first = next(v for v in plan.variants if v.rung and v.rung.multiple is not None)
     largest = max(v.cost["params"] for v in plan.variants)
     text = (
         f"x{first.rung.multiple:g}: {first.rung.multiple:g} tokens per parameter, which determine"

@@ -20,7 +20,7 @@ from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.metrics import VAL, known_metric
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
 from xformer_kit.registry import ConfigError, Fault
-from xformer_kit.study import budget
+from xformer_kit.study import budget, noise
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.plan import Compose, StudyRun, Variant, runs, variants
@@ -222,6 +222,10 @@ def resolve(
         raise ConfigError(faults)
     if by_seconds and not dry_run:
         clock.write()
+    if varied := noise.sources(node):
+        base = [variant for variant in sized if variant.label == "baseline"]
+        largest = max(base, key=lambda variant: variant.cost["flops"])
+        sized += [noise.variant_of(largest, source) for source in varied]
     planned_runs = runs(sized, node, costs.key)
     if faults := _duplicate_faults(planned_runs):
         raise ConfigError(faults)
@@ -297,7 +301,7 @@ class Sizing:
     def _cost(self, rung: Rung | None, config: Config) -> float:
         """Returns the cost of a config that the budget matches, with the steps of its rung."""
         name = self.budget["match"]
-        if rung and name != "params":
+        if rung and rung.multiple is not None and name != "params":
             config, _ = ladder_steps.with_tokens(config, rung, self.costs)
         return self.costs.cost(config, name)
 

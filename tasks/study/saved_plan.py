@@ -40,7 +40,8 @@ VARIANT = {
     "knob": list[str],
     "off": float,
     "cost": {"steps": float, "params?": float, "flops?": float, "tokens?": float},
-    "rung?": {"name": str, "multiple": float},
+    "rung?": {"name": str, "multiple?": float},
+    "source?": str,
 }
 POINT = {
     "number": int,

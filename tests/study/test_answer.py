@@ -14,7 +14,7 @@ from xformer_kit.study.statistics import paired_difference
 
 LOSS = metric("val/loss")
 SEEDS = range(5)
-BASE = Runs("placement=pre", {seed: 2.0 + 0.3 * seed for seed in SEEDS})
+BASE = Runs("placement=pre", {seed: 2.0 + 0.001 * seed for seed in SEEDS})
 
 
 def moved(name, *differences, **runs):
@@ -51,6 +51,18 @@ def test_the_metric_determines_the_direction():
     assert sentence(better).startswith(
         "placement=post is better than placement=pre by 0.0300 nats (95 % CI 0.0280 to 0.0320,"
     )
+
+
+def test_a_significant_difference_below_the_noise_of_one_run():
+    """The difference is 0.03; runs of the baseline have a standard deviation of 0.047 or 0.016."""
+    found = {}
+    for step in (0.03, 0.01):
+        base = {seed: 2.0 + step * seed for seed in SEEDS}
+        worse = {seed: base[seed] + WORSE.values[seed] - BASE.values[seed] for seed in SEEDS}
+        verdict = answer(Runs("pre", base), [Runs("post", worse)], LOSS).verdicts[0]
+        found[step] = verdict.sentence
+    noise = "This is smaller than the noise of one run (standard deviation 0.05 nats)."
+    assert found[0.03].endswith(noise) and "noise" not in found[0.01]
 
 
 def test_not_significant_with_its_power():

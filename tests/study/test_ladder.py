@@ -130,11 +130,11 @@ def test_on_each_rung_a_budget_is_that_of_the_baseline():
     [
         (
             {"budget": {"match": "tokens"}},
-            "study.budget.by: sets trainer.max_steps, as the ladder does on every rung.",
+            "study.budget.by: sets trainer.max_steps, as the ladder does at every size.",
         ),
         (
             {"budget": {"match": "params", "by": "model.dim"}},
-            "study.budget.by: sets model.dim, as the ladder does on every rung.",
+            "study.budget.by: sets model.dim, as the ladder does at every size.",
         ),
         (
             {"factors": {"model.dim": [4]}, "baseline": {"model.dim": 8}},
@@ -209,7 +209,7 @@ def test_rungs_that_cannot_be_trained_are_refused(plan):
         )
     )
     assert fault.startswith(
-        "trainer.max_steps: is set by the ladder on every rung; got trainer.max_steps=9. Leave"
+        "trainer.max_steps: is set by the study at every size; got trainer.max_steps=9. Leave"
         " it out"
     )
     with pytest.raises(

@@ -5,8 +5,10 @@ Otherwise the difference is not significant, and the sentence gives the minimum 
 Runs that diverged, failed or have not finished are listed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
 from xformer_kit.study.factorial import Effect
 from xformer_kit.study.metric import Metric, format_p
@@ -16,10 +18,17 @@ from xformer_kit.study.statistics import (
     divergence_p,
     equivalence_p,
     holm,
+    standard_deviation,
 )
 from xformer_kit.study.wording import Wording
 
 MAX_NAMES = 10  # of variants with one outcome in a headline
+OUTCOME_TEXTS = {
+    "equivalent": "equivalent",
+    "not significant": "no significant difference",
+    "stopped": "worse, stopped before the last seed",
+    "unknown": "not tested",
+}
 UNCLEAR = {"none", "null", "true", "false"}  # levels that need the name of their factor
 
 
@@ -90,13 +99,41 @@ def answer(
     equivalence is not tested. reference: name of the baseline in the headline, by default its own.
     The p-values of all variants are one family, those of equivalence another.
     """
-    tests = [(runs, difference(baseline.values, runs.values)) for runs in variants]
+    return answers([(baseline, variants)], measured, margin=margin, reference=reference)[0]
+
+
+def answers(
+    groups: Sequence[tuple[Runs, Sequence[Runs]]],
+    measured: Metric,
+    *,
+    margin: float | None = None,
+    reference: str = "",
+) -> list[StudyAnswer]:
+    """The answer of each group, a baseline and its variants; p-values of all groups are one family,
+    those of equivalence another. The arguments are those of `answer`.
+    """
+    tests = [
+        (runs, difference(baseline.values, runs.values))
+        for baseline, variants in groups
+        for runs in variants
+    ]
     # A variant that was stopped counts as a test that was not significant.
     ps = holm([1.0 if runs.stopped else d.p for runs, d in tests])
     ps_margin = holm([_equivalence_p(runs, d, margin) for runs, d in tests])
     wording = Wording(measured, margin, family=sum(p is not None for p in ps))
-    verdicts = []
-    for (runs, d), p, p_margin in zip(tests, ps, ps_margin, strict=True):
+    results, found = zip(tests, ps, ps_margin, strict=True), []
+    for baseline, variants in groups:
+        verdicts = _verdicts(baseline, islice(results, len(variants)), wording)
+        name = reference or baseline.name
+        headline = _headline(baseline, variants, verdicts, wording, name)
+        found.append(StudyAnswer(headline, verdicts))
+    return found
+
+
+def _verdicts(baseline: Runs, results: Iterable[Any], wording: Wording) -> list[Verdict]:
+    """The verdict on each variant. results: ((runs, difference), p, p of the margin)."""
+    verdicts, noise = [], standard_deviation([*baseline.values.values()]).mean
+    for (runs, d), p, p_margin in results:
         if runs.stopped:
             outcome, p, p_margin, first = "stopped", None, None, [runs.stopped]
         elif runs.diverged and not runs.values:
@@ -104,11 +141,10 @@ def answer(
         else:
             outcome = wording.outcome(d, p, p_margin)
             first = [wording.compared(runs.name, baseline.name, outcome, d, p, p_margin)]
+            first += wording.below_noise(outcome, d, noise)
         sentence = " ".join([*first, *missing_runs(runs, baseline)])
         verdicts.append(Verdict(runs.name, outcome, d, p, p_margin, sentence))
-    return StudyAnswer(
-        _headline(baseline, variants, verdicts, wording, reference or baseline.name), verdicts
-    )
+    return verdicts
 
 
 def _equivalence_p(runs: Runs, difference: Difference, margin: float | None) -> float | None:
@@ -234,22 +270,18 @@ def _clauses(verdicts: list[Verdict], names: Mapping[str, str], wording: Wording
         if chosen := [verdict for verdict in tested if verdict.outcome == outcome]:
             yield _with_sizes(chosen, names, wording, outcome)
     margin = wording.metric.format_exact(wording.margin) if wording.margin else ""
-    texts = {
-        "equivalent": f"equivalent within the margin of {margin}",
-        "not significant": "no significant difference",
-        "stopped": "worse, stopped before the last seed",
-        "unknown": "not tested",
-    }
     clauses: dict[str, list[str]] = {}
-    for outcome, text in texts.items():
+    for outcome, text in OUTCOME_TEXTS.items():
         for verdict in (verdict for verdict in tested if verdict.outcome == outcome):
             if outcome == "not significant":
-                text = texts[outcome] + wording.after_correction(verdict.difference)
+                text = OUTCOME_TEXTS[outcome] + wording.after_correction(verdict.difference)
+            elif outcome == "equivalent":
+                text = f"{OUTCOME_TEXTS[outcome]} within the margin of {margin}"
             clauses.setdefault(text, []).append(names[verdict.name])
     for text, chosen_names in clauses.items():
         if len(chosen_names) > MAX_NAMES:
             chosen_names[MAX_NAMES:] = [f"{len(chosen_names) - MAX_NAMES} others"]
-        yield f"{_join(chosen_names)}: {text}"
+        yield f"{join(chosen_names)}: {text}"
     if one_seed := [verdict for verdict in verdicts if _one_seed(verdict)]:
         largest_first = sorted(one_seed, key=lambda verdict: -abs(verdict.difference.mean))
         sizes = [f"{names[v.name]} {wording.signed(v.difference.mean)}" for v in largest_first]
@@ -272,7 +304,7 @@ def _with_sizes(
     sizes = [(names[v.name], wording.size(v.difference)) for v in largest_first]
     if len(sizes) == 1:
         return f"{sizes[0][0]} is {side} by {sizes[0][1]}"
-    return f"{side} are {_join([f'{name} (by {size})' for name, size in sizes])}"
+    return f"{side} are {join([f'{name} (by {size})' for name, size in sizes])}"
 
 
 def _common_factor(names: Sequence[str]) -> str:
@@ -285,7 +317,7 @@ def _common_factor(names: Sequence[str]) -> str:
     return f"{pairs[0][0]}=" if readable and len({pair[0] for pair in pairs}) == 1 else ""
 
 
-def _join(texts: Sequence[str]) -> str:
+def join(texts: Sequence[str]) -> str:
     """a, b and c"""
     *first, last = texts
     return f"{', '.join(first)} and {last}" if first else last

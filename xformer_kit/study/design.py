@@ -20,14 +20,22 @@ from xformer_kit.study.nodes import Node
 
 @dataclass(frozen=True)
 class Rung:
-    """A model size and its number of training tokens. `name`: model.dim=96 x10, for 10 tokens per
-    parameter.
+    """A model size, on a ladder with a number of training tokens. `name`: model.dim=96, or
+    model.dim=96 x10 for 10 tokens per parameter.
     """
 
     name: str
     words: tuple[str, ...]  # overrides of the size
-    multiple: float  # tokens per parameter
+    multiple: float | None = None  # tokens per parameter; None: the steps of the config
     steps: int = 0  # optimizer steps for these tokens; 0 until the parameters are counted
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """The overrides of the size and of the steps."""
+        return (
+            *self.words,
+            *([] if self.multiple is None else [f"trainer.max_steps={self.steps}"]),
+        )
 
 
 class Design:

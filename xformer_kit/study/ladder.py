@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from xformer_kit.metrics import VAL_LOSS, direction
 from xformer_kit.registry import Fault, above
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
+from xformer_kit.study.sizes import conflicts
 from xformer_kit.text.command_lines import override_text
 
 STEPS_KEY = "trainer.max_steps"  # the key that sets a rung's number of tokens
@@ -48,17 +49,7 @@ class LadderDesign(OneAtATime):
                 yield Rung(f"{' '.join(words)} x{multiple:g}", words, float(multiple))
 
     def conflicts(self, node, factors):
-        own = (*self.sizes, STEPS_KEY)
-        varied = {
-            f"study.factors.{name}": {key for words in f.levels.values() for key in words}
-            for name, f in factors.items()
-        }
-        varied |= {f"study.tune.{key}": {key} for key in node["tune"] or {}}
-        varied["study.budget.by"] = {node["budget"]["by"]}
-        for path, keys in varied.items():
-            for key in (key for key in own if key in keys):
-                rule = f"sets {key}, as the ladder does on every rung"
-                yield Fault(path, rule, fix="Leave it out of one of them, or take another key.")
+        yield from conflicts((*self.sizes, STEPS_KEY), "the ladder", node, factors)
         higher = node["higher_is_better"]
         if direction(node["metric"]) if higher is None else higher:
             yield Fault(

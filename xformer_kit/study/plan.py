@@ -9,8 +9,8 @@ from itertools import product
 from textwrap import shorten
 
 from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
-from xformer_kit.study import claim
-from xformer_kit.study.design import DESIGNS, Rung
+from xformer_kit.study import claim, noise, sizes
+from xformer_kit.study.design import Rung
 from xformer_kit.study.factor import Factors, Levels
 from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.settings import seeds
@@ -35,12 +35,13 @@ class Variant:
     cost: Mapping[str, float] = None  # type: ignore[assignment]
     knob: tuple[str, ...] = ()  # overrides that match the budget: ffn.width=342
     off: float = 0.0  # relative difference from the budget
-    rung: Rung | None = None  # of a ladder
+    rung: Rung | None = None  # a size
+    source: str = ""  # of noise, which its runs vary; empty: all, as in every comparison
 
     @property
     def overrides(self) -> tuple[str, ...]:
         """All overrides of the variant."""
-        size = (*self.rung.words, f"trainer.max_steps={self.rung.steps}") if self.rung else ()
+        size = self.rung.overrides if self.rung else ()
         return (*self.words, *size, *self.tuned, *self.knob)
 
     def plain(self) -> dict:
@@ -63,15 +64,17 @@ class StudyRun:
     seed: int
     key: str
     report_to: Node | None = None  # of a trial of a search: its storage, see Job.trial
+    seeds: Mapping[str, int] = None  # type: ignore[assignment]  # config key -> seed; None: `seed`
 
     @property
     def words(self) -> list[str]:
         """All overrides of the run."""
-        return [*self.variant.overrides, f"seed={self.seed}"]
+        own = self.seeds or {"seed": self.seed}
+        return [*self.variant.overrides, *(f"{key}={value}" for key, value in own.items())]
 
     @property
     def config(self) -> Config:
-        return {**self.variant.config, "seed": self.seed}
+        return with_seeds(self.variant.config, self.seeds or {"seed": self.seed})
 
 
 def variants(node: Node, compose: Compose) -> list[Variant]:
@@ -81,8 +84,9 @@ def variants(node: Node, compose: Compose) -> list[Variant]:
     """
     factors, chosen = levels_of(node)
     found, wrong = [], dict[Fault, list[str]]()  # fault -> the variants that have it
-    rungs: list[Rung | None] = list(DESIGNS.create(node["design"]).rungs()) or [None]
+    rungs: list[Rung | None] = [*sizes.rungs(node)] or [None]
     needed = len(chosen) * len(rungs) * len(tunings(node)) * len(seeds(node))
+    needed += len(noise.sources(node)) * (len(seeds(node)) - 1)
     if needed > node["max_runs"]:
         raise config_error(
             "study.max_runs",
@@ -109,6 +113,7 @@ def variants(node: Node, compose: Compose) -> list[Variant]:
         for fault, names in wrong.items()
     ]
     faults += [*_label_faults(node, found), *_claim_faults(node, found)]
+    faults += noise.config_faults(node, found[0].config)
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     return found
@@ -138,12 +143,26 @@ def tunings(node: Node) -> list[tuple[str, ...]]:
 
 
 def runs(found: list[Variant], node: Node, key: Callable[[Config], str]) -> list[StudyRun]:
-    """All runs, sorted by seed, so that an interrupted study has all variants at the same seeds."""
+    """All runs, sorted by seed, so that an interrupted study has all variants at the same seeds. A
+    source of noise is varied from the second seed on: the first is the run of the baseline.
+    """
+    first, *others = seeds(node, found[0].config["seed"])
     return [
-        StudyRun(variant, seed, key({**variant.config, "seed": seed}))
-        for seed in seeds(node, found[0].config["seed"])
+        StudyRun(variant, seed, key(with_seeds(variant.config, own)), seeds=own)
+        for seed in (first, *others)
         for variant in found
+        if seed != first or not variant.source
+        for own in [noise.seed_values(variant.source, first, seed)]
     ]
+
+
+def with_seeds(config: Config, values: Mapping[str, int]) -> Config:
+    """The config with these seeds, such as {"seed": 0, "data.seed": 1}."""
+    changed = dict(config)
+    for path, value in values.items():
+        group, _, key = path.rpartition(".")
+        changed[group or key] = {**changed[group], key: value} if group else value
+    return changed
 
 
 def _label_faults(node: Node, found: list[Variant]) -> Iterator[Fault]:

@@ -92,6 +92,11 @@ class Study:
     # secondary metrics, whose means and differences are reported without a test
     also: list[str] | None = None
     margin: float | None = None  # difference in the metric below which variants count as equivalent
+    # at which every variant is run: [{model.dim: 64}, {model.dim: 128}]; null: that of the config
+    sizes: list[dict] | None = None
+    # true: also run the baseline with only the initial weights, only the order of the data and only
+    # dropout varied; or a list of weights, order, dropout
+    noise_floor: bool | list[Literal["weights", "order", "dropout"]] = False
     # of another trainer: started for each run, with {factor}, {seed} and {dir} replaced
     command: str | None = None
     # with a command, where its number is: {dir}/log.jsonl:val_loss, {dir}/train.log:/loss (.*)/

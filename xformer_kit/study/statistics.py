@@ -94,6 +94,21 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half, len(x), sd)
 
 
+def standard_deviation(values: Sequence[float]) -> Estimate:
+    """s, with n - 1 in the denominator, and its interval sqrt((n - 1) s^2 / chi^2), with the
+    quantiles of chi^2 at n - 1 degrees of freedom, for normal values. None below two values.
+    """
+    from scipy.stats import chi2
+
+    if len(values) < 2:
+        return Estimate(None, None, None)
+    if np.ptp(values) <= ROUNDING * np.abs(values).max():
+        return Estimate(0.0, 0.0, 0.0)
+    sd, freedom = float(np.std(values, ddof=1)), len(values) - 1
+    low, high = (sd * math.sqrt(freedom / chi2.ppf(p, freedom)) for p in (1 - ALPHA / 2, ALPHA / 2))
+    return Estimate(sd, low, high)
+
+
 def paired_difference(
     baseline: Mapping[int, float],
     variant: Mapping[int, float],

@@ -95,6 +95,15 @@ class Wording:
         test = self._p_text(p) + ": not significant, too few seeds" * (not significant(p))
         return f"{text} at each of {d.count} seeds (sign test, {test}){within}."
 
+    def below_noise(self, outcome: str, d: Difference, noise: float | None) -> list[str]:
+        """A sentence if a difference that is significant is smaller than the standard deviation of
+        one run of the baseline, so that two single runs often show the opposite.
+        """
+        if noise is None or outcome not in ("better", "worse") or abs(d.mean) >= noise:
+            return []
+        size = self.metric.format(noise)
+        return [f"This is smaller than the noise of one run (standard deviation {size})."]
+
     def not_significant(self, subject: str, d: Difference, p: float | None) -> str:
         """The sentence on a difference that is not significant, with its power."""
         uncorrected = f"{format_p(d.p, SIGNIFICANT_P)}, " if self.loses_significance(d) else ""

@@ -1,11 +1,11 @@
 """The content of a report: values and sentences. `sections.document` arranges them."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from xformer_kit.study import factorial, stop
-from xformer_kit.study.answer import answer, effect_sentences, missing_runs
+from xformer_kit.study.answer import effect_sentences, missing_runs
 from xformer_kit.study.claim import Claim, evaluate
 from xformer_kit.study.factor import BASELINE
 from xformer_kit.study.factorial import Cell, Effect
@@ -22,17 +22,25 @@ from xformer_kit.study.report.laws import (
     fit_laws,
     law_sentence,
     prediction_sentence,
-    top_rung,
 )
+from xformer_kit.study.report.noise import Noise, compared_runs, noise_of, noise_sentence
 from xformer_kit.study.report.search import (
     SearchSummary,
     confirmation_results,
     search_summary,
 )
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric, secondary_metrics
+from xformer_kit.study.report.sizes import (
+    SizeResult,
+    Trend,
+    by_size,
+    headline,
+    trend_sentence,
+    trends,
+)
 from xformer_kit.study.results import STATUS_NAMES, Results, rung_name, title
 from xformer_kit.study.statistics import Band, holm
-from xformer_kit.study.variants import VariantResult, variant_results
+from xformer_kit.study.variants import VariantResult
 from xformer_kit.text.printable import printable
 
 CROSSED = ("factorial", "fractional", "pairs")  # designs that combine factors
@@ -74,6 +82,9 @@ class Content:
     samples: list[tuple[str, int, str]]  # variant, seed, text
     search: SearchSummary | None = None
     laws: Laws | None = None  # of a ladder
+    noise: list[Noise] = field(default_factory=list)  # of one run of the baseline
+    sizes: list[SizeResult] = field(default_factory=list)  # of a study at several
+    trends: list[Trend] = field(default_factory=list)  # with size, of each variant
 
     @property
     def claim_sentence(self) -> str:
@@ -106,26 +117,19 @@ def content(all_results: Results) -> Content:
     claim.
     """
     metric = all_results.metric
-    results = top_rung(confirmation_results(all_results))
-    base, *others = variant_results(results, metric)
-    found = answer(
-        base.runs,
-        [one.runs for one in others],
-        metric,
-        margin=all_results.study.get("margin"),
-        reference=_reference(base),
-    )
-    others = [replace(one, verdict=v) for one, v in zip(others, found.verdicts, strict=True)]
-    every = [base, *others]
+    each = by_size(compared_runs(confirmation_results(all_results)), metric, _reference)
+    largest = each[-1]
+    results, every, base = largest.results, largest.variants, largest.variants[0]
     drawn = drawn_metrics(results, metric.name)
+    noise = noise_of(all_results, base.runs.values)
     search = search_summary(all_results, every)
     content = Content(
         results=results,
         metric=metric,
         setting=_setting(all_results, every),
         variants=every,
-        sentence=" ".join(filter(None, [found.sentence, unequal_times(results, every)])),
-        sentences=[_baseline_sentence(base, metric), *(v.sentence for v in found.verdicts)],
+        sentence=" ".join(filter(None, [largest.sentence, unequal_times(results, every)])),
+        sentences=[_baseline_sentence(base, metric, noise), *largest.sentences],
         partial=(search.partial if search else "") or _partial_sentence(all_results),
         matched=budget_sentence(results, every),
         tuning=tuning_sentences(results, every),
@@ -143,9 +147,30 @@ def content(all_results: Results) -> Content:
         versions=_versions(all_results),
         samples=_common_samples(results, every),
         search=search,
+        noise=noise,
     )
-    ladder = fit_laws(all_results)
+    if len(each) > 1:
+        return _at_sizes(content, each)
+    ladder = fit_laws(compared_runs(all_results))
     return content if ladder is None else _on_ladder(content, ladder)
+
+
+def _at_sizes(content: Content, sizes: list[SizeResult]) -> Content:
+    """Adds the results at all sizes; the other sections are about the largest."""
+    found, metric = trends(sizes), content.metric
+    base, *others = content.sentences
+    at = f"At {sizes[-1].name}: "
+    after = [f" {trend_sentence(one, metric)}" for one in found] or [""] * len(others)
+    return replace(
+        content,
+        sizes=sizes,
+        trends=found,
+        sentence=headline(sizes, _reference(content.baseline), metric),
+        sentences=[
+            at + base,
+            *(f"{at}{own}{trend}" for own, trend in zip(others, after, strict=True)),
+        ],
+    )
 
 
 def _on_ladder(content: Content, found: Laws) -> Content:
@@ -180,14 +205,14 @@ def _setting(results: Results, found: list[VariantResult]) -> str:
     rungs = len({rung_name(variant) for variant in results.variants})
     return (
         f"{len(found)} variant{'s' * (len(found) != 1)} x {seeds_text}"
-        + f" x {rungs} rungs" * (rungs > 1)
+        + f" x {rungs} {'sizes' if results.study.get('sizes') else 'rungs'}" * (rungs > 1)
         + f" x {points} tuning points" * (points > 1)
         + f", design {results.study['design']['name']}, {results.study['metric']}"
     )
 
 
-def _baseline_sentence(base: VariantResult, metric: Metric) -> str:
-    """The sentence on the baseline's mean and its runs without a value."""
+def _baseline_sentence(base: VariantResult, metric: Metric, noise: list[Noise]) -> str:
+    """The sentences on the baseline's mean, its noise, and its runs without a value."""
     levels = [f"{name}={x}" for name, x in base.levels.items()]
     # A level without a label is described by its overrides.
     description = ", ".join(base.words if BASELINE in base.levels.values() else levels)
@@ -199,7 +224,8 @@ def _baseline_sentence(base: VariantResult, metric: Metric) -> str:
     runs = f"{found.count} seed{'s' * (found.count > 1)}"
     if found.low is not None:
         runs = f"95 % CI {span}, {runs}"
-    return " ".join([f"{name} has {metric.name} {mean} ({runs}).", *missing_runs(base.runs)])
+    texts = [f"{name} has {metric.name} {mean} ({runs}).", noise_sentence(noise, metric)]
+    return " ".join(filter(None, [*texts, *missing_runs(base.runs)]))
 
 
 UNFINISHED = ("running", "stopped", "open", "failed")

@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 
 from xformer_kit.study.command import command
-from xformer_kit.study.report import law_plots, law_tables, laws, plots, tables
+from xformer_kit.study.report import (
+    law_plots,
+    law_tables,
+    laws,
+    noise,
+    plots,
+    size_plot,
+    tables,
+)
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import Document, Section, Table
 from xformer_kit.study.report.search import SearchSummary
@@ -33,7 +41,16 @@ def _sections(content: Content) -> Iterator[Section]:
     yield Section(
         "Differences from the baseline",
         figures=list(plots.forest(content)),
-        tables=[tables.differences(content), tables.means(content)],
+        tables=[
+            tables.differences(content),
+            tables.means(content),
+            noise.table(content.noise, content.metric),
+        ],
+    )
+    yield Section(
+        "Sizes",
+        figures=list(size_plot.figure(content)),
+        tables=[tables.at_sizes(content), tables.trends(content)],
     )
     if content.search:
         yield from _search_sections(content, content.search)

@@ -10,6 +10,7 @@ from xformer_kit.study.numbers import NONE, clock, compact, percent
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import Table
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric
+from xformer_kit.study.report.sizes import size_rows
 from xformer_kit.study.results import STATUS_NAMES
 from xformer_kit.study.statistics import Difference
 
@@ -53,7 +54,9 @@ def means(content: Content) -> Table:
 
 
 def _top_rung_note(content: Content) -> str:
-    """A note on which rung of a ladder the runs are; empty without a ladder."""
+    """A note on which rung of a ladder or which size the runs are; empty for one size."""
+    if content.sizes:
+        return f" Runs at the largest size, {content.sizes[-1].name}."
     if content.laws is None:
         return ""
     return f" Runs of the top rung, {content.laws.top}; see All rungs for the others."
@@ -95,6 +98,37 @@ def differences(content: Content) -> Table:
         ],
         note,
         text=(len(header) - 1,),
+    )
+
+
+def at_sizes(content: Content) -> Table:
+    """The differences at each size; empty for one size."""
+    return Table(
+        "Differences at each size",
+        ["variant", "size", "parameters", "difference", "95 % CI", "effect size", "p (Holm)"],
+        [
+            [
+                variant.full_name,
+                size.name,
+                compact(size.parameters),
+                *_difference_cells(variant.verdict.difference, variant.verdict.p, content),
+            ]
+            for variant, size in size_rows(content.sizes)
+        ],
+        f"Variant minus {content.baseline.name} in {content.metric.title}, paired by seed. p is"
+        " corrected for all variants at all sizes. Parameters are those of the baseline.",
+        text=(1,),
+    )
+
+
+def trends(content: Content) -> Table:
+    """The change of each difference with size; empty for one size."""
+    return Table(
+        "Trend with size",
+        ["variant", "change for twice the parameters", "95 % CI", "effect size", "p (Holm)"],
+        [[one.variant, *_difference_cells(one.slope, one.p, content)] for one in content.trends],
+        f"Slope of the difference in {content.metric.title} against log2 of the parameters, fitted"
+        " within each seed; t interval over seeds.",
     )
 
 
