@@ -38,20 +38,7 @@ def document(content: Content) -> Document:
 
 def _sections(content: Content) -> Iterator[Section]:
     """All sections in order; some may be empty."""
-    yield Section(
-        "Differences from the baseline",
-        figures=list(plots.forest(content)),
-        tables=[
-            tables.differences(content),
-            tables.means(content),
-            noise.table(content.noise, content.metric),
-        ],
-    )
-    yield Section(
-        "Sizes",
-        figures=list(size_plot.figure(content)),
-        tables=[tables.at_sizes(content), tables.trends(content)],
-    )
+    yield from _difference_sections(content)
     if content.search:
         yield from _search_sections(content, content.search)
     if found := content.laws:
@@ -95,6 +82,24 @@ def _sections(content: Content) -> Iterator[Section]:
         yield _table_section(law_tables.rungs(content.laws), folded=True)
     if content.results.command:
         yield _reproduction_section(content)
+
+
+def _difference_sections(content: Content) -> Iterator[Section]:
+    """The differences from the baseline with the noise of one run, and those at each size."""
+    yield Section(
+        "Differences from the baseline",
+        figures=list(plots.forest(content)),
+        tables=[
+            tables.differences(content),
+            tables.means(content),
+            noise.table(content.noise, content.metric),
+        ],
+    )
+    yield Section(
+        "Sizes",
+        figures=list(size_plot.figure(content)),
+        tables=[tables.at_sizes(content), tables.trends(content)],
+    )
 
 
 def _table_section(table: Table, folded: bool = False) -> Section:
