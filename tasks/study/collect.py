@@ -1,12 +1,15 @@
 """Reads the directory of a study and its runs into `Results`."""
 
 import math
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tasks.study import state
-from tasks.study.saved_plan import read_plan
-from xformer_kit.files.saved_files import read_columns
+from tasks.study.saved_plan import FORECAST, fault, read_plan
+from xformer_kit.files.saved_files import read_columns, read_object
 from xformer_kit.registry import ConfigError
+from xformer_kit.study.forecast import FILE
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.results import Outcome, Results
 
@@ -22,7 +25,15 @@ def results(folder: Path) -> Results:
         directory = pool / run["key"]
         current, curves = state_and_curves(state.of(directory, pruned), directory)
         outcomes.append(outcome(run, current, str(directory), curves))
-    return results_of(plan, outcomes, str(folder))
+    found = results_of(plan, outcomes, str(folder))
+    if not plan["study"].get("forecast"):
+        return found
+    with suppress(FileNotFoundError):
+        written = read_object(folder / FILE, {}, fix="Delete it; the runs are kept.")
+        if damage := fault(written, FORECAST, FILE):
+            raise ConfigError(damage)
+        return replace(found, forecast=written)
+    return found
 
 
 def results_of(plan: Node, outcomes: list[Outcome], folder: str = "") -> Results:

@@ -8,6 +8,7 @@ from xformer_kit.inspect.cost import tokens
 from xformer_kit.registry import Fault, config_error
 from xformer_kit.study import budget, scaling
 from xformer_kit.study.design import Rung
+from xformer_kit.study.forecast import foretold
 from xformer_kit.study.ladder import STEPS_KEY, law_axis
 from xformer_kit.study.nodes import Config
 from xformer_kit.study.numbers import compact
@@ -62,9 +63,12 @@ def with_steps(variant: Variant, tolerance: float, costs: Any) -> Variant:
     return replace(variant, config=config, rung=replace(rung, steps=steps))
 
 
-def law_faults(variants: Sequence[Variant]) -> list[Fault]:
+def law_faults(variants: Sequence[Variant], forecast: bool = False) -> list[Fault]:
     """Returns one fault for each variant whose counted sizes and tokens identify no law."""
     unidentified, steps = [], [v for v in variants if v.rung and v.rung.multiple is not None]
+    if forecast:  # the law has to be known without the largest size
+        left_out = {*foretold([variant.plain() for variant in steps])}
+        steps = [variant for i, variant in enumerate(steps) if i not in left_out]
     for label in dict.fromkeys(variant.label for variant in steps):
         rungs = [v for v in steps if v.label == label]
         points = [scaling.Point(v.cost["params"], v.cost["tokens"], 1.0) for v in rungs]

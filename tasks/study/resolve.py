@@ -218,7 +218,7 @@ def resolve(
         except ConfigError as error:
             faults += [fault.with_fix(f"[variant {variant.title}]") for fault in error.faults]
     startup.clear()
-    if faults := faults or ladder_steps.law_faults(sized):
+    if faults := faults or ladder_steps.law_faults(sized, node["forecast"]):
         raise ConfigError(faults)
     if by_seconds and not dry_run:
         clock.write()

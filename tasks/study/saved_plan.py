@@ -29,6 +29,7 @@ STUDY = {
     "budget": {"match": str, "tolerance": float, "by?": str},
     "claim?": {"paper?": str},
     "tune?": dict[str, list],
+    "forecast?": bool,
     "stop?": {"after": int, "margin": float | None, "alpha": float},
 }
 VARIANT = {
@@ -62,6 +63,7 @@ SEARCH = {
     "versions?": dict[str, str],
     "points": [POINT],
 }
+FORECAST = {"time": str, "sha256": str, "predictions": dict[str, dict]}
 PLAN_SCHEMA = {
     "study": STUDY,
     "pool": str,

@@ -96,7 +96,9 @@ def _run(launcher: Any, words: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with ProgressTable(plan) as table:
         try:
-            if search is None:
+            if plan.node["forecast"]:
+                stopped = launch_foretold(plan, launcher, words, parallel, table)
+            elif search is None:
                 stopped = launch(plan, launcher, words, parallel, table)
             else:
                 stopped = launch_search(search, launcher, words, parallel, table)
@@ -116,6 +118,21 @@ def launch_search(
 
     at_once = parallel_trials(launcher, search.node["design"])
     return run_search(search, at_once, train, table.update)
+
+
+def launch_foretold(
+    plan: StudyPlan, launcher: Any, words: list[str], parallel: bool, table: ProgressTable
+) -> int:
+    """Launches all runs but those of the largest size, writes their forecast, and launches them;
+    returns as `launch` does.
+    """
+    from tasks.study import forecast
+
+    fitted, larger = forecast.split(plan)
+    if stopped := launch(fitted, launcher, words, parallel, table):
+        return stopped
+    forecast.write(plan, larger)
+    return launch(plan, launcher, words, parallel, table)
 
 
 def launch(

@@ -53,6 +53,7 @@ class Results:
     # label -> sentence on why study.stop stopped the variant
     stopped: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""  # the study's directory
+    forecast: Node | None = None  # content of forecast.json, which study.forecast writes
 
     @property
     def metric(self) -> Metric:

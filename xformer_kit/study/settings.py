@@ -94,6 +94,7 @@ class Study:
     margin: float | None = None  # difference in the metric below which variants count as equivalent
     # at which every variant is run: [{model.dim: 64}, {model.dim: 128}]; null: that of the config
     sizes: list[dict] | None = None
+    forecast: bool = False  # of a ladder: the largest size is foretold before it is trained
     # true: also run the baseline with only the initial weights, only the order of the data and only
     # dropout varied; or a list of weights, order, dropout
     noise_floor: bool | list[Literal["weights", "order", "dropout"]] = False

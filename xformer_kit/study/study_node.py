@@ -32,7 +32,7 @@ from xformer_kit.registry import (
     suggestion,
     to_plain,
 )
-from xformer_kit.study import external, noise, sizes, space
+from xformer_kit.study import external, forecast, noise, sizes, space
 from xformer_kit.study.design import DESIGNS, baseline, circular_conditions, design_variants
 from xformer_kit.study.factor import Factor, Factors, Levels, label_of, read_factors
 from xformer_kit.study.ladder import LadderDesign  # noqa: F401  (a design in a file of its own)
@@ -124,6 +124,7 @@ def _factor_faults(node: Node) -> list[Fault]:
         _stop_faults(settings),
         sizes.faults(settings, factors),
         noise.faults(settings),
+        forecast.faults(settings),
     ]
     return list(chain(*checks))
 

@@ -17,6 +17,7 @@ from xformer_kit.study.report.fairness import (
     tuning_sentences,
     unequal_times,
 )
+from xformer_kit.study.report.forecast import Forecast, compared, forecast_sentences
 from xformer_kit.study.report.laws import (
     Laws,
     fit_laws,
@@ -82,6 +83,7 @@ class Content:
     samples: list[tuple[str, int, str]]  # variant, seed, text
     search: SearchSummary | None = None
     laws: Laws | None = None  # of a ladder
+    forecast: Forecast | None = None  # of the largest size of a ladder
     noise: list[Noise] = field(default_factory=list)  # of one run of the baseline
     sizes: list[SizeResult] = field(default_factory=list)  # of a study at several
     trends: list[Trend] = field(default_factory=list)  # with size, of each variant
@@ -152,7 +154,13 @@ def content(all_results: Results) -> Content:
     if len(each) > 1:
         return _at_sizes(content, each)
     ladder = fit_laws(compared_runs(all_results))
-    return content if ladder is None else _on_ladder(content, ladder)
+    if ladder is None:
+        return content
+    content = _on_ladder(content, ladder)
+    if (written := compared(all_results, metric)) is None:
+        return content
+    own = [one for one in forecast_sentences(written, metric) if base.name in one]
+    return replace(content, forecast=written, sentence=" ".join([*own[-1:], content.sentence]))
 
 
 def _at_sizes(content: Content, sizes: list[SizeResult]) -> Content:

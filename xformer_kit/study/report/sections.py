@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from xformer_kit.study.command import command
 from xformer_kit.study.report import (
+    forecast,
     law_plots,
     law_tables,
     laws,
@@ -41,6 +42,12 @@ def _sections(content: Content) -> Iterator[Section]:
     yield from _difference_sections(content)
     if content.search:
         yield from _search_sections(content, content.search)
+    if written := content.forecast:
+        yield Section(
+            "Forecast",
+            list(forecast.forecast_sentences(written, content.metric)),
+            tables=[forecast.table(written, content.metric)],
+        )
     if found := content.laws:
         yield Section(
             "Scaling laws",
