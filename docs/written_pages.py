@@ -18,7 +18,7 @@ GUIDES = (
         "slurm",
         "runs",
     ),
-    *("loggers", "debugging"),
+    *("loggers", "debugging", "programs"),
 )
 # File in the repository -> page.
 FILES = {

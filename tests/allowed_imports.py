@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
     {"checkpoint_shards", "config"},
     {"checkpoint", "inspect", "study"},
     {"pretrained"},
-    {"api", "export", "init_source", "study/report", "with_loss"},
+    {"api", "export", "init_source", "json_schema", "study/report", "with_loss"},
     {"__init__"},
     {"__main__", "laws", "parity"},
     {"tasks"},  # the types in tasks/__init__.py

@@ -1,11 +1,13 @@
 """Write a small project that uses xformer_kit as a library: an experiment and a study of its own, a
-component, a script that trains with them, and a test.
+component, a script that trains with them, a test, and the JSON Schema with which an editor checks
+its YAML files.
 """
 
 import re
 from pathlib import Path
 from typing import Any
 
+from tasks.cli.schema import schema_text
 from xformer_kit.registry import config_error
 from xformer_kit.text.command_lines import for_shell
 from xformer_kit.text.user_path import user_path
@@ -19,6 +21,7 @@ OPTIONS = {"project PROJECT": "the new directory; its name has letters, digits, 
 NAME = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
 TEMPLATE = Path(__file__).with_name("project")
 PLACEHOLDER = "PROJECT"  # in the files, for the name
+SCHEMA = "conf/schema.json"  # which the headers of YAML files name
 
 
 def run(args: Any) -> int:
@@ -41,5 +44,8 @@ def run(args: Any) -> int:
         target.write_text(text, encoding="utf-8")
         print(target)
     (directory / "train.sh").chmod(0o755)
+    schema = directory / SCHEMA
+    schema.write_text(schema_text([str(directory / "components.py")]), encoding="utf-8")
+    print(schema)
     print(f"\n  $ cd {for_shell(str(directory))} && ./train.sh")
     return 0

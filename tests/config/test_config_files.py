@@ -132,7 +132,11 @@ def test_a_component_that_a_file_only_names_has_its_options(here, key, choice):
     [
         (
             "attn: {heads: 2}\n",
-            "has no line `# @package _global_`, so that its keys would be under",
+            "does not begin with `# @package _global_`, so that its keys would be under",
+        ),
+        (
+            "# yaml-language-server: $schema=a.json\n# @package _global_\nseed: 1\n",
+            "does not begin",
         ),
         ("study: {seeds: 1}\n", "is a study, and no experiment"),
     ],

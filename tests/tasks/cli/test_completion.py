@@ -32,7 +32,7 @@ def words(table, monkeypatch):
 
 
 def test_commands_and_their_options(words):
-    assert words("xformer sc") == ["score "]
+    assert words("xformer sc") == ["schema ", "score "]
     assert words("xformer ") == [f"{name} " for name in COMMANDS]
     assert words("xformer reproduce --r") == ["--run "]
     assert words("xformer plot ") == ["mask ", "bias ", "attention ", "curves ", "norms "]

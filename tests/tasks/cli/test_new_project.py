@@ -1,5 +1,6 @@
 """`xformer new`: the project that it writes, and names that it refuses."""
 
+import json
 import runpy
 import subprocess
 import sys
@@ -8,12 +9,20 @@ from unittest import mock
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from tests.tasks.command_lines import fault, output
 from tests.user_components import forget_user_components
 from xformer_kit.config import preflight
 from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.registry import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _components():
+    """Removes the component of a project, which `xformer new` registers for the schema."""
+    yield
+    forget_user_components()
 
 
 @pytest.fixture
@@ -24,8 +33,8 @@ def project(tmp_path, monkeypatch, capsys):
     assert (code, err) == (0, "")
     assert out.endswith("\n  $ cd my-project_2 && ./train.sh\n")
     monkeypatch.chdir(tmp_path / "my-project_2")
-    yield tmp_path / "my-project_2"
     forget_user_components()
+    return tmp_path / "my-project_2"
 
 
 def words_of_script(*words):
@@ -45,6 +54,7 @@ def test_the_files_have_the_name_of_the_project(project):
         "README.md",
         "components.py",
         "conf/experiment/first.yaml",
+        "conf/schema.json",
         "conf/study/positions.yaml",
         "test_components.py",
         "train.sh",
@@ -52,6 +62,18 @@ def test_the_files_have_the_name_of_the_project(project):
     assert not any("PROJECT" in path.read_text() for path in files)
     assert yaml.safe_load(Path("conf/experiment/first.yaml").read_text())["name"] == "my-project_2"
     assert (project / "train.sh").stat().st_mode & 0o111
+
+
+def test_its_files_name_the_schema_by_which_they_are_valid(project):
+    """After the line of Hydra, which it reads only before other comments."""
+    for file in project.glob("conf/*/*.yaml"):
+        package, language_server, *_ = (text := file.read_text()).splitlines()
+        assert package == "# @package _global_"
+        path = language_server.removeprefix("# yaml-language-server: $schema=")
+        validator = Draft202012Validator(json.loads((file.parent / path).read_text()))
+        assert validator.is_valid(config := yaml.safe_load(text))
+        assert validator.is_valid(config | {"position": {"name": "slopes", "start": 0.2}})
+        assert not validator.is_valid(config | {"position": {"name": "slopes", "strat": 0.2}})
 
 
 def test_its_runs_and_its_study_are_valid_and_its_component_keeps_a_law(project):

@@ -85,10 +85,12 @@ def _chosen_fault(override: Override, config_dir: str | None) -> Fault | None:
         if path.is_file() and not name.endswith(ENDINGS):
             if isinstance(node := _read(group, str(path)), Fault):
                 return node
-            has_package = re.search(r"^#\s*@package\s", path.read_text("utf-8"), re.MULTILINE)
+            # Hydra finds it before all other comments only.
+            has_package = re.match(r"\s*#\s*@package\s", path.read_text("utf-8"))
             if node.keys() - {"defaults"} and not has_package:
-                rule = f"has no line `# @package _global_`, so that its keys would be under {group}"
-                return Fault(str(path), rule, fix="Write it as the first line of the file.")
+                rule = "does not begin with `# @package _global_`, so that its keys would be under"
+                fix = "Write it as the first line of the file."
+                return Fault(str(path), f"{rule} {group}", fix=fix)
     return None
 
 
