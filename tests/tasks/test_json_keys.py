@@ -105,7 +105,7 @@ def printed(capsys, *words, code=0):
 )
 def test_commands_without_a_run(rows, tmp_path, monkeypatch, capsys, line):
     monkeypatch.chdir(tmp_path)
-    text = "variant,seed,val_loss\na,0,1.0\na,1,1.1\nb,0,0.8\nb,1,0.95\n"
+    text = "variant,seed,val_loss\na,0,1.0\na,1,1.1\nb,0,0.8\nb,1,0.95\nb,2,nan\n"
     Path("results.csv").write_text(text)
     data = printed(capsys, *line)
     assert data and [*differences(rows, data, line[0])] == []
