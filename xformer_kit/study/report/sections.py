@@ -42,19 +42,7 @@ def _sections(content: Content) -> Iterator[Section]:
     yield from _difference_sections(content)
     if content.search:
         yield from _search_sections(content, content.search)
-    if written := content.forecast:
-        yield Section(
-            "Forecast",
-            list(forecast.forecast_sentences(written, content.metric)),
-            tables=[forecast.table(written, content.metric)],
-        )
-    if found := content.laws:
-        yield Section(
-            "Scaling laws",
-            laws.notes(found),
-            list(law_plots.figures(content)),
-            law_tables.tables(found),
-        )
+    yield from _law_sections(content)
     yield Section(
         "Main effects and interactions",
         [sentence for *_, sentence in content.effects],
@@ -107,6 +95,23 @@ def _difference_sections(content: Content) -> Iterator[Section]:
         figures=list(size_plot.figure(content)),
         tables=[tables.at_sizes(content), tables.trends(content)],
     )
+
+
+def _law_sections(content: Content) -> Iterator[Section]:
+    """The forecast and the laws of a ladder."""
+    if written := content.forecast:
+        yield Section(
+            "Forecast",
+            list(forecast.forecast_sentences(written, content.metric)),
+            tables=[forecast.table(written, content.metric)],
+        )
+    if found := content.laws:
+        yield Section(
+            "Scaling laws",
+            laws.notes(found),
+            list(law_plots.figures(content)),
+            law_tables.tables(found),
+        )
 
 
 def _table_section(table: Table, folded: bool = False) -> Section:
