@@ -27,7 +27,7 @@ LAYERS: list[set[str]] = [
     {"tasks"},  # the types in tasks/__init__.py
     {"tasks/process"},
     {"tasks/generation"},
-    {"tasks/modules"},
+    {"tasks/evaluation", "tasks/modules"},
     {"tasks/logging"},
     {"tasks/checkpoints", "tasks/study"},
     {"tasks/callbacks"},

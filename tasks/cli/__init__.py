@@ -103,6 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         add_options(command, {**module.OPTIONS, **own})
         command.set_defaults(components=[])
     os.environ.update(import_environment())  # for the processes that this one starts
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars of libraries
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:
         parser.print_help()

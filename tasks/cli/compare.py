@@ -1,11 +1,15 @@
 """Compare runs in one table: config values that differ, metrics, parameters, FLOPs and speed. Runs
 that differ only in their seed form one group, with the mean and its 95 % interval. Each group is
 compared with the first one over common seeds.
+
+With --tasks the runs are compared item by item on tasks that `xformer evaluate RUN --tasks` has
+evaluated: for scores of 0 and 1 by McNemar's exact test, otherwise by a paired bootstrap.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
+from tasks import State
 from tasks.cli.command import (
     console,
     format_bytes,
@@ -21,12 +25,14 @@ SUMMARY = "runs side by side: configs, metrics, cost and speed, grouped over see
 EXAMPLES = """examples:
   xformer compare outputs/decoder/2026-11-20_12-00-00 --metric val/bits_per_byte
   xformer compare outputs/decoder/2026-11-20_12-00-00 outputs/decoder/2026-11-20_13-00-00
-  xformer compare outputs/runs/* --json"""
+  xformer compare outputs/runs/* --json
+  xformer compare RUN RUN --tasks hellaswag,arc_easy"""
 OPTIONS = {
     "run+ RUN": (
         "directories of runs, or of sweeps for their runs; the others are compared with the first"
     ),
     "--metric NAME": f"the metric to compare, such as val/perplexity ({VAL_LOSS})",
+    "--tasks NAME": "tasks of lm-eval to compare by, with commas between them",
     "--json": "print plain data",
 }
 COST_FORMATS = {
@@ -38,10 +44,21 @@ COST_FORMATS = {
 
 
 def run(args: Any) -> int:
-    from tasks.cli.comparison import compare_runs
+    from tasks.cli.comparison import compare_runs, compare_tasks
 
+    if args.tasks is not None:
+        data = compare_tasks(args.run, args.tasks.split(","), args.metric)
+        return print_result(args, data, _print_tasks, data)
     comparison = compare_runs(args.run, args.metric, args.components)
     return print_result(args, comparison.plain(), _print, comparison)
+
+
+def _print_tasks(data: State) -> None:
+    for letter, run in data["runs"].items():
+        print_line((f"{letter}  ", "bold cyan"), run["path"], (f"  {run['checkpoint']}", "dim"))
+    print()
+    for comparison in data["comparisons"]:
+        print_line(comparison["sentence"])
 
 
 def _print(comparison: Any) -> None:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tasks import Config, Facts, State
+from tasks.evaluation.stored import compare_items, stored
 from tasks.logging import summary
 from tasks.process.command_faults import faults_at
 from tasks.study import state
@@ -17,9 +18,10 @@ from xformer_kit.config import read_config
 from xformer_kit.config.saved.config_file import saved_components
 from xformer_kit.config.saved.difference import as_literal, differing, flat
 from xformer_kit.config.saved.identity import hashed_config
-from xformer_kit.config.saved.run_directories import run_directories
+from xformer_kit.config.saved.run_directories import CONFIG, run_directories
 from xformer_kit.metrics import VAL, VAL_LOSS
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
+from xformer_kit.pretrained import run_directory
 from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean
 from xformer_kit.study.answer import Runs, StudyAnswer, answer
 from xformer_kit.study.metric import metric
@@ -132,10 +134,35 @@ def compare_runs(
     return Comparison(groups, differing_paths, metrics, chosen, verdicts, notes)
 
 
-def _directories(names: Sequence[str]) -> list[Path]:
-    """Returns the directories of at least two runs. Raises ConfigError without the package scipy,
-    and for fewer runs.
+def compare_tasks(names: Sequence[str], tasks: Sequence[str], metric: str | None) -> State:
+    """Returns the comparisons of the first run with each of the others, item by item, on tasks that
+    were evaluated; see `compare_items`.
+
+    names: runs, or published models. Raises ConfigError for fewer than two runs, and for a task
+    that one of them was not evaluated on.
     """
+    _require_runs(names)
+    results = {}
+    for i, name in enumerate(names):
+        run = user_path(name)
+        run = run if (run / CONFIG).is_file() else run_directory(name)
+        results[letter(i)] = [stored(run, name, task) for task in tasks]
+    first, *others = results
+    return {
+        "runs": {
+            mark: {"path": found[0]["run"], "checkpoint": found[0]["checkpoint"]}
+            for mark, found in results.items()
+        },
+        "comparisons": [
+            {"runs": [first, other]} | compare_items(pair, (first, other), metric)
+            for other in others
+            for pair in zip(results[first], results[other], strict=True)
+        ],
+    }
+
+
+def _require_runs(names: Sequence[str | Path]) -> None:
+    """Raises ConfigError without the package scipy, and for fewer than two runs."""
     if find_spec("scipy") is None:
         raise config_error(
             "compare",
@@ -143,14 +170,19 @@ def _directories(names: Sequence[str]) -> list[Path]:
             "none",
             "Use pip install 'xformer_kit[study]'.",
         )
-    paths = run_directories(names)
-    if len(paths) < 2:
+    if len(names) < 2:
         raise config_error(
             "compare",
             "takes two runs or more",
-            ", ".join(map(str, paths)),
+            ", ".join(map(str, names)),
             "Name another run's directory.",
         )
+
+
+def _directories(names: Sequence[str]) -> list[Path]:
+    """Returns the directories of at least two runs. Raises ConfigError as `_require_runs`."""
+    paths = run_directories(names)
+    _require_runs(paths)
     return paths
 
 

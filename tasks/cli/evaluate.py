@@ -2,6 +2,10 @@
 the whole split, as at the end of the run. With the same weights the values are those of its
 summary.json. With --input they are those of another text, which is encoded with the run's
 tokenizer and cut into windows like the validation text.
+
+With --tasks a language model answers tasks of the library lm-eval, by their names or as local task
+files; the scores of all items are written to RUN/evaluations, and `xformer compare RUN RUN --tasks
+NAME` compares two runs item by item.
 """
 
 from typing import Any
@@ -19,13 +23,18 @@ from tasks.cli.command import (
 from tasks.process.command_faults import faults_at_flags, flag, refuse, too_small
 from xformer_kit.registry import Fault, Faults, config_error
 
-SUMMARY = "loss, perplexity and bits per byte of a run, on its validation text or another one"
+SUMMARY = (
+    "loss, perplexity and bits per byte of a run, on its validation text or another one; or scores"
+    " on tasks of lm-eval"
+)
 EXAMPLES = """examples:
   xformer evaluate outputs/decoder/2026-11-20_12-00-00
   xformer evaluate outputs/decoder/2026-11-20_12-00-00 --checkpoint best --json
   xformer evaluate RUN --input book.txt
   xformer evaluate RUN --input documents.jsonl --field body
-  xformer evaluate RUN --input test.en --reference test.de --beam 5"""
+  xformer evaluate RUN --input test.en --reference test.de --beam 5
+  xformer evaluate RUN --tasks hellaswag,arc_easy --limit 200
+  xformer evaluate RUN --tasks my_task.yaml --few-shot 5 --json"""
 OPTIONS = {
     "run RUN": "a run's directory, or latest",
     "--checkpoint best|last|STEP": "which weights (last; another if that one is damaged)",
@@ -38,9 +47,20 @@ OPTIONS = {
     "--reference FILE": "the right answers, one per line (task=seq2seq)",
     "--beam N": "beams of a search, 1: greedy (as in the run)",
     "--length-penalty A": "a beam's score is divided by length^A (1.0)",
+    "--tasks NAME,FILE": (
+        "tasks of lm-eval by name, task files (YAML) or directories of them, with commas between"
+        ' them (needs pip install "xformer_kit[eval]")'
+    ),
+    "--limit N": "only the first N items of each task",
+    "--few-shot N": "answered examples in front of each question (as in the task)",
+    "--max-len N": (
+        "tokens of a task's text that are read, its last ones (model.max_len of the run, or"
+        " data.seq_len)"
+    ),
     "--json": "print plain data",
 }
 ANSWER_OPTIONS = ("reference", "beam", "length_penalty")
+TASK_OPTIONS = ("limit", "few_shot", "max_len")
 
 # Count of `text_likelihood` -> the sentence after it.
 NOTES = {
@@ -52,6 +72,8 @@ NOTES = {
 def run(args: Any) -> int:
     _, config = open_run(args.run, args.components)
     refuse(_option_faults(args, config))
+    if args.tasks is not None:
+        return _evaluate_tasks(args, config)
     if args.input is None:
         return _evaluate_validation(args)
     if config["task"]["name"] == "seq2seq":
@@ -66,11 +88,15 @@ def _option_faults(args: Any, config: Config) -> Faults:
     from tasks.cli.given_text import TEXT, form_of
     from xformer_kit.objective import OBJECTIVES
 
-    yield from too_small(vars(args), batch_size=1)
+    yield from too_small(vars(args), batch_size=1, limit=1, few_shot=0, max_len=2)
     task = config["task"]["name"]
     used: tuple[str, ...] = ()
     where = f"--input {args.input} of a run of task={task}"
-    if args.input is None:
+    if args.tasks is not None:
+        used, where = TASK_OPTIONS, "--tasks"
+        if args.input is not None:
+            yield Fault("--input", "is another text than that of --tasks", fix="Leave one out.")
+    elif args.input is None:
         where = "the validation split, without --input FILE"
     elif task == "seq2seq":
         used = ANSWER_OPTIONS
@@ -82,7 +108,7 @@ def _option_faults(args: Any, config: Config) -> Faults:
         yield Fault("--input", rule, fix="Leave it out for the run's own data.")
     elif form_of(args.input, config["data"]) != TEXT:
         used = ("field",)
-    for name in (*ANSWER_OPTIONS, "field"):
+    for name in (*ANSWER_OPTIONS, "field", *TASK_OPTIONS):
         if getattr(args, name) is not None and name not in used:
             yield Fault(flag(name), f"has no effect on {where}", fix="Leave it out.")
 
@@ -131,6 +157,48 @@ def _evaluate_answers(args: Any) -> int:
     metrics = translation_metrics(answers, references)
     data = {"run": str(run.path), "checkpoint": run.checkpoint, "examples": len(sources)} | metrics
     return print_result(args, data, _print, run, metrics, f", {len(sources):,} sources")
+
+
+def _evaluate_tasks(args: Any, config: Config) -> int:
+    """Print the metrics of tasks, and store them with the scores of all items."""
+    from tasks.evaluation import stored
+    from tasks.evaluation.harness import evaluate_tasks, harness_faults, load_tasks
+    from xformer_kit.inspect.memory import micro_batch
+
+    refuse(harness_faults(config))
+    names = [name for name in args.tasks.split(",") if name]
+    if not names:
+        raise config_error("--tasks", "must name at least one task", got=repr(args.tasks))
+    tasks = load_tasks(names, args.few_shot)
+    run = load_run(args, default="last")
+    limit = run.model.max_seq_len
+    max_len = args.max_len or config["model"]["max_len"] or config["data"]["seq_len"]
+    if limit is not None and max_len > limit:
+        rule = f"must be at most {limit:,}, the positions of the model"
+        raise config_error("--max-len", rule, got=f"{max_len:,}")
+    rows = args.batch_size or micro_batch(config)[0]
+    results = evaluate_tasks(run, tasks, rows, max_len, args.limit)
+    common = {"run": str(run.path), "checkpoint": run.checkpoint, "max_len": max_len}
+    files = [str(stored.store(run.path, result | common)) for result in results.values()]
+    plain = {
+        name: {key: value for key, value in result.items() if key not in ("task", "items")}
+        for name, result in results.items()
+    }
+    data = common | {"tasks": plain, "files": files}
+    return print_result(args, data, _print_tasks, run, results, files)
+
+
+def _print_tasks(run: Any, results: dict[str, State], files: list[str]) -> None:
+    print_line((str(run.path), "bold"), (f" {run.checkpoint}", "dim"))
+    number = lambda x: "-" if x is None else f"{x:.4f}" if abs(x) < 1000 else f"{x:.6g}"
+    rows = [
+        (name, metric, number(found["value"]), number(found["stderr"]), f"{result['count']:,}")
+        for name, result in results.items()
+        for metric, found in result["metrics"].items()
+    ]
+    headings = ("task", "metric", "value", "standard error", "items")
+    console().print(table(rows, headings, styles=("", "", "bold"), right=(2, 3, 4)))
+    print_wrapped((f"Scores of each item: {', '.join(files)}", "dim"))
 
 
 def _print(run: Any, metrics: State, suffix: str, note: str | None = None) -> None:

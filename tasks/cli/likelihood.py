@@ -1,14 +1,10 @@
 """The likelihood of a text under a run's model: of its validation split, or of another text."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-
-import torch
 
 from tasks import State
 from tasks.cli.given_text import given_windows
-from tasks.generation.decoding import batch_to_device, device_of
+from tasks.generation.decoding import batch_to_device, device_of, in_precision
 from tasks.modules.configured_metrics import create_metrics
 from tasks.modules.split_metrics import Likelihood, SplitMetrics
 from xformer_kit.data import Examples, prepare
@@ -18,7 +14,7 @@ from xformer_kit.data.preparation.training_data import (
     check_fingerprint,
     set_tokenizers,
 )
-from xformer_kit.inspect.memory import autocast, micro_batch, precision, weights_dtype
+from xformer_kit.inspect.memory import micro_batch
 from xformer_kit.metrics import of_split
 from xformer_kit.objective import summed_loss
 
@@ -35,7 +31,7 @@ def validation_likelihood(run: Any, batch_size: int | None = None) -> State:
     data = TrainingData(run.config, prepared, objective)
     rows = batch_size or micro_batch(run.config)[0]
     batches = zip(data.valid_batches(rows), data.valid_loader(rows, device), strict=True)
-    with _evaluated(run) as model:
+    with in_precision(run) as model:
         metrics = create_metrics(run.config, objective.num_classes(model), device)
         sizes = data.bytes_per_token, data.part_bytes_per_token()
         split = SplitMetrics(*sizes, device, metrics, objective.loss_unit)
@@ -59,7 +55,7 @@ def text_likelihood(run: Any, path: str, field: str, batch_size: int | None = No
         rows = batch_size or micro_batch(run.config)[0] * data["seq_len"] // text.seq_len or 1
         every_token = objective.predicts_every_token
         likelihood = Likelihood(text.bytes_per_token if every_token else None)
-        with _evaluated(run) as model:
+        with in_precision(run) as model:
             for start in range(0, len(text), rows):
                 keys = range(start, min(start + rows, len(text)))
                 batch = batch_to_device(device, [examples[key] for key in keys])
@@ -70,11 +66,3 @@ def text_likelihood(run: Any, path: str, field: str, batch_size: int | None = No
     counts |= {"bytes": text.bytes} if every_token else {}
     lost = {"unknown": unknown, "characters_dropped": dropped}
     return likelihood.compute() | counts | {name: count for name, count in lost.items() if count}
-
-
-@contextmanager
-def _evaluated(run: Any) -> Iterator[Any]:
-    """A context with the run's model in its precision, without gradients."""
-    model = run.model.to(weights_dtype(run.config))
-    with torch.inference_mode(), autocast(precision(run.config), device_of(run).type):
-        yield model

@@ -3,6 +3,7 @@ lengths.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -45,6 +46,16 @@ class LoadedRun:
 def device_of(run: Any) -> torch.device:
     """The device of a run's model."""
     return next(run.model.parameters()).device
+
+
+@contextmanager
+def in_precision(run: Any) -> Iterator[Any]:
+    """A context with the run's model in its precision, without gradients."""
+    from xformer_kit.inspect.memory import autocast, precision, weights_dtype
+
+    model = run.model.to(weights_dtype(run.config))
+    with torch.inference_mode(), autocast(precision(run.config), device_of(run).type):
+        yield model
 
 
 def batch_to_device(device: torch.device, examples: Sequence[Any]) -> Any:

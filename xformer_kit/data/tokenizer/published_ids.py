@@ -91,6 +91,26 @@ def published_specials(
     return {name: ids[name] for name in names if isinstance(ids[name], int)}
 
 
+def text_ends(tokenizer: Tokenizer, run: Path) -> tuple[int | None, int | None]:
+    """Returns the ids of the tokens at the beginning and the end of a text, those that the files of
+    a published model in a run name, None for one that they do not name: of its tokenizer
+    (`bos_token`, `eos_token`), or else of its config.json.
+    """
+    if not (run / FILE).is_file() or not isinstance(tokenizer, LibraryTokenizer):
+        return None, None
+    settings = _settings(run)
+
+    def find(name: str) -> int | None:
+        token = settings.get(f"{name}_token")
+        token = token["content"] if isinstance(token, dict) else token
+        ids = settings.get(f"{name}_token_id")
+        ids = ids[0] if isinstance(ids, list) and ids else ids
+        named = tokenizer.library.token_to_id(token) if isinstance(token, str) else None
+        return named if named is not None else ids if isinstance(ids, int) else None
+
+    return find("bos"), find("eos")
+
+
 def _settings(run: Path) -> dict[str, Any]:
     """Returns the keys of the files of a published model about special tokens."""
     found = kept_special_ids(run)
