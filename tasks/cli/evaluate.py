@@ -177,18 +177,18 @@ def _evaluate_tasks(args: Any, config: Config) -> int:
         rule = f"must be at most {limit:,}, the positions of the model"
         raise config_error("--max-len", rule, got=f"{max_len:,}")
     rows = args.batch_size or micro_batch(config)[0]
-    results = evaluate_tasks(run, tasks, rows, max_len, args.limit)
+    results, unknown = evaluate_tasks(run, tasks, rows, max_len, args.limit)
     common = {"run": str(run.path), "checkpoint": run.checkpoint, "max_len": max_len}
     files = [str(stored.store(run.path, result | common)) for result in results.values()]
     plain = {
         name: {key: value for key, value in result.items() if key not in ("task", "items")}
         for name, result in results.items()
     }
-    data = common | {"tasks": plain, "files": files}
-    return print_result(args, data, _print_tasks, run, results, files)
+    data = common | {"tasks": plain, "files": files, "unknown": unknown}
+    return print_result(args, data, _print_tasks, run, results, data)
 
 
-def _print_tasks(run: Any, results: dict[str, State], files: list[str]) -> None:
+def _print_tasks(run: Any, results: dict[str, State], data: State) -> None:
     print_line((str(run.path), "bold"), (f" {run.checkpoint}", "dim"))
     number = lambda x: "-" if x is None else f"{x:.4f}" if abs(x) < 1000 else f"{x:.6g}"
     rows = [
@@ -198,7 +198,9 @@ def _print_tasks(run: Any, results: dict[str, State], files: list[str]) -> None:
     ]
     headings = ("task", "metric", "value", "standard error", "items")
     console().print(table(rows, headings, styles=("", "", "bold"), right=(2, 3, 4)))
-    print_wrapped((f"Scores of each item: {', '.join(files)}", "dim"))
+    print_wrapped((f"Scores of each item: {', '.join(data['files'])}", "dim"))
+    if data["unknown"]:
+        print_wrapped((f"{data['unknown']:,} {NOTES['unknown']}.", "yellow"))
 
 
 def _print(run: Any, metrics: State, suffix: str, note: str | None = None) -> None:

@@ -58,7 +58,10 @@ def load_tasks(names: Sequence[str], few_shot: int | None = None) -> dict[str, d
                 raise _not_loaded(name, error) from None
             for kind, every in found.items():
                 every.update({**(loaded.get(kind) or {}), **every})
-    for task in found["tasks"].values():
+    for name, task in found["tasks"].items():
+        if getattr(task, "UNSAFE_CODE", False):
+            rule = f"task '{name}' runs the code that a model writes, which is not supported"
+            raise config_error(OPTION, rule, fix="Leave it out.")
         own = task.get_config("num_fewshot")
         if own is None or (few_shot is not None and own != 0):
             task.set_config(key="num_fewshot", value=few_shot or 0)
@@ -129,9 +132,9 @@ def _not_loaded(name: str, error: Exception) -> ConfigError:
 
 def evaluate_tasks(
     run: Any, tasks: dict[str, Any], batch_size: int, max_length: int, limit: int | None = None
-) -> dict[str, State]:
-    """Returns the result of each task and group as plain data, see `_result`. limit: only the first
-    items of each task.
+) -> tuple[dict[str, State], int]:
+    """Returns (the result of each task and group as plain data, see `_result`; the number of tokens
+    of answers that stand for unknown text). limit: only the first items of each task.
 
     Raises ConfigError for a task whose templates or functions raise an exception.
     """
@@ -151,7 +154,7 @@ def evaluate_tasks(
         got = f"{type(error).__name__}: {one_line(error)}"
         rule = f"{', '.join(tasks['tasks'])} cannot be evaluated"
         raise config_error(OPTION, rule, got, "Correct the task.") from None
-    return {name: _result(found, name) for name in found["results"]}
+    return {name: _result(found, name) for name in found["results"]}, model.unknown
 
 
 def _result(found: Any, name: str) -> State:

@@ -46,6 +46,7 @@ class HarnessModel(TemplateLM):
         self.max_length = max_length
         begin, self.end = text_ends(self.texts, run.path)
         self.prefix = self.end if begin is None else begin
+        self.unknown = 0  # tokens of answers that stand for unknown text
 
     @property
     def eot_token_id(self) -> int | None:
@@ -119,6 +120,7 @@ class HarnessModel(TemplateLM):
                 rule = f"must have at most {self.max_length:,} tokens, as many as the model reads"
                 fix = "Give a larger --max-len, if the model's positions have no limit."
                 raise config_error("--tasks: an answer", rule, f"{len(answer):,}", fix)
+            self.unknown += self.texts.count_unknown(answer)
             read = [*context, *answer][-(self.max_length + 1) : -1]
             rows.setdefault(tuple(read), []).append(i)
         results: list[tuple[float, bool]] = [(0.0, True)] * len(requests)

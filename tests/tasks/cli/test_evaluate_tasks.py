@@ -45,7 +45,7 @@ def test_a_local_task_has_the_scores_of_the_model(capsys, finished, task):
     code, out, _ = output(capsys, "evaluate", finished, "--tasks", task, "--json")
     assert code == 0
     found = json.loads(out)
-    assert found.keys() == {"run", "checkpoint", "max_len", "tasks", "files"}
+    assert found.keys() == {"run", "checkpoint", "max_len", "tasks", "files", "unknown"}
     result = found["tasks"]["letters"]
     assert (result["count"], result["few_shot"], found["max_len"]) == (len(ITEMS), 0, 48)
     stored = json.loads((finished / "evaluations" / "letters.json").read_text())
@@ -55,9 +55,22 @@ def test_a_local_task_has_the_scores_of_the_model(capsys, finished, task):
     assert [item["acc"] for item in stored["items"]] == right
     assert [item["id"] for item in stored["items"]] == list(range(len(ITEMS)))
     assert result["metrics"]["acc"]["value"] == pytest.approx(sum(right) / len(right))
+
+
+@needs_lm_eval
+def test_a_directory_has_tasks_and_groups(capsys, finished, task):
+    metrics = "aggregate_metric_list: [{metric: acc, weight_by_size: true}]\n"
+    group = task.with_name("group.yaml")
+    group.write_text(f"group: all\ntask: [letters]\n{metrics}")
     _, page, _ = output(capsys, "evaluate", finished, "--tasks", task.parent, "--limit", 2)
-    assert page.splitlines()[1].split() == ["task", "metric", "value", "standard", "error", "items"]
-    assert page.splitlines()[2].split()[::4] == ["letters", "2"]
+    lines = page.splitlines()
+    assert lines[1].split() == ["task", "metric", "value", "standard", "error", "items"]
+    assert [line.split()[::4] for line in lines[2:4]] == [["letters", "2"], ["all", "2"]]
+    stored = json.loads((finished / "evaluations" / "all.json").read_text())
+    assert [item["id"] for item in stored["items"]] == ["letters/0", "letters/1"]
+    assert fault(capsys, "evaluate", finished, "--tasks", group) == (
+        f"--tasks: '{group}' is a group of tasks. Name its directory."
+    )
 
 
 def answer_score(run, context, answer):
