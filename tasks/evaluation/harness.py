@@ -1,6 +1,7 @@
 """Evaluates a run on tasks of lm-eval: those of the library by name, and local task files."""
 
 import logging
+import math
 import os
 import re
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, State
+from tasks.evaluation.stored import BITS_PER_BYTE, WEIGHT
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error, did_you_mean
 from xformer_kit.registry.messages import one_line
@@ -161,7 +163,8 @@ def _result(found: Any, name: str) -> State:
     """Returns the result of a task or group: task, lm_eval (version of the library), version (of
     the task), few_shot, subtasks (of a group), count (of items), metrics {name: {value, stderr,
     higher_is_better}}, and items [{id, hash, and its score by each metric}]. A score that is no
-    number, such as the pair from which F1 is computed, is left out.
+    number, such as the pairs from which F1 and perplexities are computed, is left out; bits per
+    byte are those of the item.
     """
     values, higher = found["results"][name], found["higher_is_better"].get(name, {})
     metrics: dict[str, State] = {}
@@ -199,13 +202,18 @@ def _leaves(found: Any, name: str) -> list[str]:
 
 
 def _items(samples: Sequence[State]) -> list[State]:
-    """Returns the scores of each item, by all filters of the task."""
+    """Returns the scores of each item, by all filters of the task; with its bits per byte also its
+    bytes.
+    """
     items: dict[Any, State] = {}
     for sample in samples:
         key = {"id": sample["doc_id"], "hash": sample["doc_hash"][:16]}
         item = items.setdefault(sample["doc_id"], key)
         for metric in sample["metrics"]:
-            if isinstance(score := sample[metric], bool | int | float):
+            if metric == BITS_PER_BYTE:
+                log_p, count = sample[metric]
+                item |= {metric: -log_p / (math.log(2) * max(count, 1)), WEIGHT: count}
+            elif isinstance(score := sample[metric], bool | int | float):
                 item[_metric_name(metric, sample["filter"])] = float(score)
     return list(items.values())
 

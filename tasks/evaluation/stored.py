@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import numpy as np
+
 from tasks import State
 from xformer_kit.data import cache
 from xformer_kit.files.saved_files import read_object
@@ -12,6 +14,7 @@ from xformer_kit.study.paired_items import item_difference, item_sentence
 from xformer_kit.text.command_lines import xformer
 
 FOLDER = "evaluations"
+BITS_PER_BYTE, WEIGHT = "bits_per_byte", "bytes"  # keys of an item; its share of the mean
 
 
 def result_file(run: Path, task: str) -> Path:
@@ -60,16 +63,17 @@ def compare_items(
         raise config_error("--tasks", rule, fix="Evaluate both runs again.")
     pairs = [(keys[0][key], keys[1][key]) for key in common]
     metric = _metric(one, pairs, requested)
-    scored = [[item[metric.name] for item in pair] for pair in pairs if metric.name in pair[0]]
-    first, second = zip(*scored, strict=True)
-    found = item_difference(first, second)
+    first, second = ([item[metric.name] for item in side] for side in zip(*pairs, strict=True))
+    weighted = metric.name == BITS_PER_BYTE
+    weights = [float(item[WEIGHT] if weighted else 1) for item, _ in pairs]
+    found = item_difference(first, second, weights)
     left_out = len(keys[0].keys() ^ keys[1].keys())
     note = f" {left_out:,} items of only one of them are left out." if left_out else ""
     return {
         "task": task,
         "metric": metric.name,
-        "first": sum(first) / len(first),
-        "second": sum(second) / len(second),
+        "first": float(np.average(first, weights=weights)),
+        "second": float(np.average(second, weights=weights)),
         "difference": found.mean,
         "low": found.low,
         "high": found.high,
@@ -84,7 +88,7 @@ def compare_items(
 def _metric(result: State, pairs: list[tuple[State, State]], requested: str | None) -> Metric:
     """Returns the metric to compare by."""
     shared = [name for name in pairs[0][0] if all(name in item for pair in pairs for item in pair)]
-    known = [name for name in shared if name not in ("id", "hash")]
+    known = [name for name in shared if name not in ("id", "hash", WEIGHT)]
     if not known or requested not in (None, *known):
         rule = f"'{result['task']}' has no score of each item"
         if requested is None:

@@ -68,6 +68,12 @@ def test_other_scores_are_compared_by_a_paired_bootstrap():
     assert found.p is None and found.differs
 
 
+def test_an_item_of_weight_two_counts_as_two_items():
+    one = item_difference([0.5, 0.25, 0.75], [0.25, 0.25, 0.5], [2, 1, 1])
+    assert one.mean == item_difference([0.5, 0.5, 0.25, 0.75], [0.25, 0.25, 0.25, 0.5]).mean
+    assert 0 <= one.low < one.mean < one.high <= 0.25  # the samples of one item only
+
+
 def sentence(counts, metric=ACC):
     return item_sentence(("A", "B"), "T", metric, item_difference(*scores(*counts)))
 

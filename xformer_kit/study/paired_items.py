@@ -35,8 +35,11 @@ class ItemDifference:
         return significant(self.p) if self.p is not None else self.low > 0 or self.high < 0
 
 
-def item_difference(first: Sequence[float], second: Sequence[float]) -> ItemDifference:
-    """Returns the difference of two lists of scores, one pair per item.
+def item_difference(
+    first: Sequence[float], second: Sequence[float], weights: Sequence[float] | None = None
+) -> ItemDifference:
+    """Returns the difference of the means of two lists of scores, one pair per item. weights: of
+    the items in both means, such as their bytes, for other scores than 0 and 1; None: equal.
 
     Scores of 0 and 1: with b items that only the first has right and c that only the second has, p
     is that of the binomial test of b in b + c. The interval is the adjusted one of Wald, with one
@@ -44,16 +47,19 @@ def item_difference(first: Sequence[float], second: Sequence[float]) -> ItemDiff
     Other scores: the percentile interval of 9,999 samples of items with replacement.
     """
     x = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
-    mean, n = float(x.mean()), len(x)
-    if {*first, *second} <= {0, 1}:
+    w = np.ones_like(x) if weights is None else np.asarray(weights, dtype=float)
+    mean, n = float(np.average(x, weights=w)), len(x)
+    if {*first, *second} <= {0, 1} and np.all(w == w[0]):
         return _mcnemar(mean, int((x > 0).sum()), int((x < 0).sum()), n)
     from scipy.stats import bootstrap
 
     if n < 2:
         return ItemDifference(mean, mean, mean, n)
     low, high = bootstrap(
-        (x,),
-        np.mean,
+        (x, w),
+        lambda x, w, axis: (x * w).sum(axis) / w.sum(axis),
+        paired=True,
+        vectorized=True,
         confidence_level=LEVEL,
         n_resamples=RESAMPLES,
         method="percentile",

@@ -1,6 +1,7 @@
 """xformer evaluate RUN --tasks, and xformer compare RUN RUN --tasks."""
 
 import json
+import math
 import shutil
 from types import SimpleNamespace
 
@@ -77,6 +78,24 @@ def answer_score(run, context, answer):
     """log p of " answer" after a context, as lm-eval joins them."""
     ids = torch.tensor([list(f"{context} {answer}".encode())])
     return float(score(load(run, checkpoint="last"), ids)[0, -len(answer) - 1 :].sum())
+
+
+@needs_lm_eval
+def test_bits_per_byte_of_a_task_are_those_of_its_bytes(capsys, finished, task):
+    """The weighted mean over items is the value of the task; the first byte of each is given."""
+    text = task.read_text().replace("multiple_choice", "loglikelihood_rolling")
+    text = text.replace('"{{answer}}"', '"{{context}} {{choices[0]}}"')
+    text = text.replace("metric: acc", "metric: bits_per_byte")
+    task.write_text(text.replace('doc_to_choice: "{{choices}}"\n', ""))
+    code, out, _ = output(capsys, "evaluate", finished, "--tasks", task, "--json")
+    assert code == 0
+    value = json.loads(out)["tasks"]["letters"]["metrics"]["bits_per_byte"]["value"]
+    stored = json.loads((finished / "evaluations" / "letters.json").read_text())
+    items = [(item["bits_per_byte"], item["bytes"]) for item in stored["items"]]
+    assert value == pytest.approx(sum(x * n for x, n in items) / sum(n for _, n in items))
+    ids = torch.tensor([list(b"the cat sat")])
+    nats = -float(score(load(finished, checkpoint="last"), ids).sum())
+    assert items[0] == (pytest.approx(nats / (11 * math.log(2)), rel=1e-5), 11)
 
 
 @needs_lm_eval
