@@ -1,8 +1,8 @@
 """A run's language model as a model of lm-eval (EleutherAI, 2021,
 https://github.com/EleutherAI/lm-evaluation-harness).
 
-This file needs the package lm_eval and is imported where it is used. Texts are cut as lm-eval's
-`HFLM` cuts them: what is left of the last `max_length` tokens is not read.
+This file needs the package lm_eval and is imported where it is used. Of a longer text only the last
+`max_length` tokens are read, as by lm-eval's `HFLM`.
 """
 
 import json

@@ -23,7 +23,7 @@ def result_file(run: Path, task: str) -> Path:
 
 
 def store(run: Path, result: State) -> Path:
-    """Writes the result of a task, in place of an earlier one, and returns its file."""
+    """Writes the result of a task over an earlier one, and returns its file."""
     file = result_file(run, result["task"])
     file.parent.mkdir(exist_ok=True)
     cache.write(file, json.dumps(result, ensure_ascii=False) + "\n")
