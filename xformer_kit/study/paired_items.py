@@ -43,7 +43,7 @@ def item_difference(
 
     Scores of 0 and 1: with b items that only the first has right and c that only the second has, p
     is that of the binomial test of b in b + c. The interval is the adjusted one of Wald, with one
-    item more in b and in c (Bonett and Price, 2012, J. Educ. Behav. Stat. 37:479-488, eq. 5).
+    item more in b and in c (Bonett and Price, 2012, J. Educ. Behav. Stat. 37:479-488).
     Other scores: the percentile interval of 9,999 samples of items with replacement.
     """
     x = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
