@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tasks.evaluation.harness import harness_faults
+from tests.json_keys import differences, documented_keys
 from tests.tasks.command_lines import fault, output
 from xformer_kit import load
 from xformer_kit.generate import score
@@ -46,7 +47,7 @@ def test_a_local_task_has_the_scores_of_the_model(capsys, finished, task):
     code, out, _ = output(capsys, "evaluate", finished, "--tasks", task, "--json")
     assert code == 0
     found = json.loads(out)
-    assert found.keys() == {"run", "checkpoint", "max_len", "tasks", "files", "unknown"}
+    assert [*differences(documented_keys(), found, "evaluate --tasks")] == []
     result = found["tasks"]["letters"]
     assert (result["count"], result["few_shot"], found["max_len"]) == (len(ITEMS), 0, 48)
     stored = json.loads((finished / "evaluations" / "letters.json").read_text())
@@ -173,6 +174,8 @@ def test_runs_are_compared_item_by_item(capsys, tmp_path):
     one = results(tmp_path / "one", [1] * 5 + [0] * 20 + [1] * 75)
     two = results(tmp_path / "two", [0] * 5 + [1] * 20 + [1] * 75)
     code, out, err = output(capsys, "compare", one, two, "--tasks", "T", "--json")
+    keys = documented_keys()
+    assert [*differences(keys, json.loads(out), "compare --tasks")] == []
     assert (code, err) == (0, "")
     (found,) = json.loads(out)["comparisons"]
     assert (found["first"], found["second"], found["difference"]) == (0.8, 0.95, -0.15)
