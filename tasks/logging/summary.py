@@ -46,6 +46,7 @@ SCHEMAS: dict[str, tuple[State, tuple[str, ...]]] = {
             "mfu": (*NUMBER, NONE),
             "peak_memory_bytes": NUMBER,
             "seconds": NUMBER,
+            "unigram_loss": (*NUMBER, NONE),
             "config_hash": str,
             "data_fingerprint": str,
             "versions": dict,

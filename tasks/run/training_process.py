@@ -332,6 +332,7 @@ class TrainingProcess:
             "mfu": speed / peak_speed if speed and peak_speed else None,
             "peak_memory_bytes": spent["peak_memory_bytes"],
             "seconds": spent["seconds"],
+            "unigram_loss": self.data.unigram_loss,
             "epoch_examples_dropped": self.data.batches.dropped,
             "examples_seen": self.data.part_counts(task.step),  # of each part of a mixture
             "examples_left_out": prepared.dropped,

@@ -3,6 +3,7 @@ text.
 """
 
 import json
+import math
 import multiprocessing
 import os
 import pickle
@@ -95,6 +96,16 @@ def test_windows_predict_every_token_once(tmp_path_factory, tokens, seq_len):
         )
         assert train.predicted == len(targets)
         assert len(collate([train[0], train[-1]])["tokens"].ids) == 2
+
+
+def test_the_entropy_of_frequencies(tmp_path):
+    """log 4 for four ids that are equally frequent, 0 for one; with 3 to 1, that of a coin."""
+    cases = {(1, 2, 3, 9): math.log(4), (7, 7, 7): 0.0, (0, 5, 5, 5): 0.562335}
+    for ids, expected in cases.items():
+        file = tmp_path / f"{len(ids)}{ids[0]}.bin"
+        np.array(ids * 5, dtype=np.uint16).tofile(file)
+        windows = Windows(file, "<u2", 5 * len(ids), 0, 2, pad=False)
+        assert windows.unigram_entropy == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_batch_has_padding_only_where_it_needs_it(config):

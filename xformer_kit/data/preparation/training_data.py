@@ -209,6 +209,15 @@ class TrainingData:
             getattr(split, "bytes_per_token", None) if self.objective.predicts_every_token else None
         )
 
+    @property
+    def unigram_loss(self) -> float | None:
+        """Loss in nats per token of a model that has only the frequencies of tokens; None if it is
+        not one text or if not every token is predicted.
+        """
+        if not self.objective.predicts_every_token:
+            return None
+        return getattr(self.prepared.train, "unigram_entropy", None)
+
     def loader(self, split: str, batches: Any, device: torch.device) -> DataLoader:
         """Returns the loader of batches of a split: lists of keys, or a StepSampler."""
         workers = self.config["data"].get("num_workers") or 0

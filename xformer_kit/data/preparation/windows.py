@@ -12,6 +12,8 @@ from xformer_kit.data.cache import MemoryMapped, memory_map
 from xformer_kit.data.preparation.documents import document_numbers, starts_path
 from xformer_kit.registry import config_error
 
+UNIGRAM_TOKENS, CHUNK = 2**24, 2**20  # tokens that are counted, in all and at once
+
 
 @dataclass(eq=False)
 class Windows(MemoryMapped):
@@ -73,6 +75,19 @@ class Windows(MemoryMapped):
     def ids(self) -> np.ndarray:
         """All token ids of the split, in their small type, memory-mapped."""
         return memory_map(self.file, self.dtype, self.tokens)
+
+    @property
+    def unigram_entropy(self) -> float:
+        """-sum p log p in nats, with p the frequencies of the ids among the first UNIGRAM_TOKENS of
+        the split: the loss of a model that has only these frequencies.
+        """
+        counts = np.zeros(0, np.int64)
+        for start in range(0, min(self.tokens, UNIGRAM_TOKENS), CHUNK):
+            found = np.bincount(self.ids[start : start + CHUNK], minlength=len(counts))
+            found[: len(counts)] += counts
+            counts = found
+        share = counts[counts > 0] / counts.sum()
+        return float(-(share * np.log(share)).sum())
 
     @cached_property
     def starts(self) -> np.ndarray:
