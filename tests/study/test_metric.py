@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from xformer_kit.registry import ConfigError
-from xformer_kit.study.metric import decimals, format_p, metric
+from xformer_kit.study.metric import decimals, format_p, metric, significant_digits
+from xformer_kit.study.numbers import clock, compact
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,32 @@ def test_digits_follow_the_error(error, digits):
     """The rule's own example: an error of 0.119 supports 0.12, one of 0.367 supports 0.4."""
     assert decimals(error) == digits
     assert (decimals(0.119), decimals(0.367)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "digits", "text"),
+    [
+        (12_344.0, 12_346.0, 3, "12.3k"),
+        (8_000.0, 16_500.0, 2, "12k"),
+        (0.0, 80_000.0, 1, "10k"),
+        (None, None, 2, "12k"),
+        (12_345.0, 12_345.0, 3, "12.3k"),
+    ],
+)
+def test_significant_digits_follow_the_interval(low, high, digits, text):
+    assert significant_digits(12_345.0, low, high) == digits
+    assert compact(12_345.0, digits) == text
+
+
+def test_times_have_at_most_one_decimal():
+    assert [clock(x) for x in (0.44, 9.96, 98.76, 564.0, 7000.0)] == [
+        "0.4 s",
+        "10.0 s",
+        "98.8 s",
+        "9.4 min",
+        "1.9 h",
+    ]
+    assert [clock(x, 2) for x in (9.96, 98.76, 564.0)] == ["10 s", "99 s", "9.4 min"]
 
 
 def test_formatted_values():

@@ -33,6 +33,30 @@ def test_higher_is_better_decides_the_verdict_of_an_own_metric():
     assert [verdict(higher) for higher in (False, True)] == ["worse", "better"]
 
 
+def test_tables_have_no_more_digits_than_intervals_support():
+    """Half of the interval is 2.2 nats of a mean, 0.15 nats of the difference, 3.4 of the effect
+    size, and 21,000 tokens/s.
+    """
+    known = [variant(), changed("placement", "post")]
+    shift = [0.0, 0.12, -0.1, 0.05]
+    runs = [
+        finished(i, s, 4.123456 + s + i * (0.5 + shift[s]), tokens_per_second=12_345.0 + 1e4 * s)
+        for i in range(2)
+        for s in range(4)
+    ]
+    found = [
+        table
+        for section in document(content(study(known, runs))).sections
+        for table in section.tables
+    ]
+    cells = {table.title: dict(zip(table.header, table.rows[-1], strict=True)) for table in found}
+    assert cells["Means"]["mean"] == "6.1"
+    assert cells["Differences from the baseline"]["difference"] == "+0.52"
+    assert cells["Differences from the baseline"]["effect size"] == "4.0"
+    assert cells["All runs"]["seed 0"] == "4.62"
+    assert cells["Cost"]["tokens/s"] == "27k"
+
+
 def test_a_level_without_a_name_is_its_overrides():
     base = variant("baseline", {"stacks": "baseline"}, ["model=decoder", "mask=prefix"])
     known = [base, variant("stacks=two", {"stacks": "two"}, ["model=encoder_decoder"])]

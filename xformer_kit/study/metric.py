@@ -31,7 +31,7 @@ class Metric:
     def format(self, value: float, digits: int | None = None, unit: bool = True) -> str:
         """A value with `digits` decimals; None: as many as `decimals` gives for its size."""
         scaled = value * self.scale
-        text = _plain(scaled, decimals(scaled) if digits is None else digits)
+        text = plain(scaled, decimals(scaled) if digits is None else digits)
         return f"{text} {self.unit}" if unit and self.unit else text
 
     def digits(self, found: Any, default: int | None = 4) -> int | None:
@@ -104,9 +104,27 @@ def decimals(error: float) -> int:
     """
     if not error or not math.isfinite(error):
         return 4
+    return max(0, places(error))
+
+
+def places(error: float) -> int:
+    """The last decimal place of a number with an error of this size other than 0, as in `decimals`;
+    -2 for hundreds.
+    """
     exponent = math.floor(math.log10(abs(error)))
     lead = abs(error) / 10.0**exponent
-    return max(0, -exponent + (1 if lead < 3.55 else 0))
+    return -exponent + (1 if lead < 3.55 else 0)
+
+
+def significant_digits(value: float, low: float | None, high: float | None) -> int:
+    """The significant digits, 1 to 3, of a positive value that its interval supports; 2 without an
+    interval.
+    """
+    if low is None or high is None:
+        return 2
+    if low == high:
+        return 3
+    return min(3, max(1, math.floor(math.log10(value)) + 1 + places((high - low) / 2)))
 
 
 def format_p(p: float, alpha: float = 0.05) -> str:
@@ -114,13 +132,13 @@ def format_p(p: float, alpha: float = 0.05) -> str:
     if p < 1e-4:
         return "p < 0.0001"
     for digits in (1 if p < 1e-3 else 2, 3, 4, 6, 17):
-        text = _plain(p, max(0, digits - 1 - math.floor(math.log10(p))))
+        text = plain(p, max(0, digits - 1 - math.floor(math.log10(p))))
         if (float(text) <= alpha) == (p <= alpha):
             break
     return f"p = {text.rstrip('0').rstrip('.') if '.' in text else text}"
 
 
-def _plain(value: float, digits: int) -> str:
+def plain(value: float, digits: int) -> str:
     """A number with fixed decimals, without the sign of a rounded zero."""
     text = f"{value:.{digits}f}"
     return text.lstrip("-") if float(text) == 0 else text

@@ -1,5 +1,6 @@
 """Tables of a ladder: fitted laws, predictions, compute-optimal sizes, and all rungs."""
 
+from xformer_kit.study.metric import decimals, plain, significant_digits
 from xformer_kit.study.numbers import NONE, compact
 from xformer_kit.study.report.document import Table
 from xformer_kit.study.report.laws import LadderStep, Laws, VariantLaw, equation
@@ -40,7 +41,9 @@ def _coefficient(one: VariantLaw, name: str) -> str:
         return NONE
     low, high = one.law.intervals[name]
     at = " at its bound" if name in one.law.at_bounds else ""
-    return f"{getattr(one.law, name):.2f} ({low:.2f} to {high:.2f}){at}"
+    digits = decimals((high - low) / 2)
+    value, low_text, high_text = (plain(x, digits) for x in (getattr(one.law, name), low, high))
+    return f"{value} ({low_text} to {high_text}){at}"
 
 
 def _prediction_table(found: Laws) -> Table:
@@ -71,14 +74,15 @@ def _optimum_table(found: Laws) -> Table:
         [
             [
                 one.name,
-                compact(best.parameters),
-                f"{compact(best.low)} to {compact(best.high)}",
-                compact(best.tokens),
-                f"{best.tokens / best.parameters:.3g}",
-                found.metric.format(best.loss, 4, unit=False),
+                compact(best.parameters, digits),
+                f"{compact(best.low, digits)} to {compact(best.high, digits)}",
+                compact(best.tokens, digits),
+                compact(best.tokens / best.parameters, digits),
+                found.metric.format(best.loss, found.metric.digits(one.prediction), unit=False),
             ]
             for one in found.variants
             if (best := one.optimum) and one.determined
+            for digits in [significant_digits(best.parameters, best.low, best.high)]
         ],
         f"Size and tokens with the lowest {found.metric.name} of the law at"
         f" {compact(found.flops)} training FLOPs, those of the baseline's top rung (Hoffmann et"

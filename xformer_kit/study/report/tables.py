@@ -1,10 +1,11 @@
 """The tables of a report."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from xformer_kit.study.answer import Runs
-from xformer_kit.study.metric import format_p
+from xformer_kit.study.metric import Metric, decimals, format_p, plain, significant_digits
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.numbers import NONE, clock, compact, percent
 from xformer_kit.study.report.content import Content
@@ -12,7 +13,8 @@ from xformer_kit.study.report.document import Table
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric
 from xformer_kit.study.report.sizes import size_rows
 from xformer_kit.study.results import STATUS_NAMES
-from xformer_kit.study.statistics import Difference
+from xformer_kit.study.statistics import Difference, Interval, interval
+from xformer_kit.study.variants import VariantResult
 
 MAX_SEEDS = 12  # seed columns in the table of runs
 OUTCOMES = {
@@ -34,13 +36,14 @@ METHODS = {  # how an effect is estimated
 def means(content: Content) -> Table:
     """Mean and confidence interval of each variant."""
     metric = content.metric
+    digits = _digits(metric, (variant.best.interval for variant in content.variants))
     return Table(
         "Means",
         ["variant", "mean", "95 % CI", "sd", "finished"],
         [
             [
                 variant.full_name,
-                *metric.estimate(found),
+                *metric.estimate(found, digits=digits),
                 NONE if found.sd is None else metric.format(found.sd, unit=False),
                 f"{found.count} of {variant.runs.total}",
             ]
@@ -50,6 +53,23 @@ def means(content: Content) -> Table:
         f"Mean of {metric.title} over finished runs, with its 95 % confidence interval (CI,"
         f" Student's t); {'higher' if metric.higher_is_better else 'lower'} is better. sd: standard"
         f" deviation of one run.{_top_rung_note(content)}",
+    )
+
+
+def _digits(metric: Metric, found: Iterable[Interval | Difference | None]) -> int:
+    """Decimals of values without an interval: the most that one of these intervals supports; 4 if
+    there is none.
+    """
+    known = (one for one in found if one is not None and one.low != one.high)
+    return max((metric.digits(one) or 0 for one in known if one.low is not None), default=4)
+
+
+def _run_digits(content: Content) -> int:
+    """Decimals of the value of one run: those of the means and of the differences."""
+    means = [variant.best.interval for variant in content.variants]
+    return _digits(
+        content.metric,
+        [*means, *(one.verdict.difference for one in content.variants if one.verdict)],
     )
 
 
@@ -136,9 +156,19 @@ def _difference_cells(d: Difference, p: float | None, content: Content) -> list[
     """Cells of a difference: mean, interval, effect size and p, with signs."""
     return [
         *content.metric.estimate(d, digits=None, signed=True),
-        NONE if d.effect is None else f"{d.effect:.2f}",
+        _effect_cell(d),
         _p_cell(p),
     ]
+
+
+def _effect_cell(d: Difference) -> str:
+    """The effect size g, with the decimals that its 95 % interval supports, about g +- 2 sqrt(1 / n
+    + g^2 / (2 (n - 1))) for n pairs (Hedges and Olkin, 1985).
+    """
+    if d.effect is None:
+        return NONE
+    error = 2 * math.sqrt(1 / d.count + d.effect**2 / (2 * max(1, d.count - 1)))
+    return plain(d.effect, decimals(error))
 
 
 def _p_cell(p: float | None) -> str:
@@ -176,10 +206,11 @@ def effects(content: Content) -> Iterator[Table]:
 def secondary(content: Content, one: SecondaryMetric) -> Table:
     """The table of a secondary metric."""
     rows, metric = [], one.metric
+    column = _digits(metric, one.means)
     for variant, mean, d in zip(content.variants, one.means, one.differences, strict=True):
-        digits = 4
+        digits = column
         if mean.low == mean.high:  # all runs have the same value
-            digits = 0 if float((mean.mean or 0) * metric.scale).is_integer() else 4
+            digits = 0 if float((mean.mean or 0) * metric.scale).is_integer() else column
             mean = replace(mean, low=None, high=None)
         rows.append(
             [
@@ -198,6 +229,7 @@ def secondary(content: Content, one: SecondaryMetric) -> Table:
 
 def trials(content: Content, title: str, points: list[Node], note: str = "") -> Table:
     """Trials of a search."""
+    digits = _run_digits(content)
     return Table(
         title,
         ["trial", "differences from the baseline", content.metric.title, "step"],
@@ -208,7 +240,7 @@ def trials(content: Content, title: str, points: list[Node], note: str = "") -> 
                 (
                     _status_text(point["status"])
                     if point["value"] is None
-                    else content.metric.format(point["value"], 4, unit=False)
+                    else content.metric.format(point["value"], digits, unit=False)
                 ),
                 _step_cell(point["step"]),
             ]
@@ -240,13 +272,17 @@ def costs(content: Content) -> Table:
         if off := variant.relative(content.baseline, "params"):
             params += f" ({percent(off)})"
         memory, seconds = cost["peak_memory_bytes"], cost["seconds"]
+        speed = cost["tokens_per_second"]
         rows.append(
             [
                 variant.full_name,
                 params,
-                *(compact(cost[name]) for name in ("flops", "tokens", "tokens_per_second")),
+                *(compact(cost[name]) for name in ("flops", "tokens")),
+                compact(speed, _measured_digits(content, variant, "tokens_per_second", speed)),
                 f"{compact(memory)}B" if memory else NONE,
-                clock(seconds) if seconds else NONE,
+                clock(seconds, _measured_digits(content, variant, "seconds", seconds))
+                if seconds
+                else NONE,
             ]
         )
     return Table(
@@ -266,6 +302,18 @@ def costs(content: Content) -> Table:
     )
 
 
+def _measured_digits(
+    content: Content, variant: VariantResult, name: str, mean: float | None
+) -> int:
+    """The significant digits of the mean of a measured cost that its interval over runs
+    supports.
+    """
+    outcomes = content.results.outcomes_of(variant.best.index)
+    each = [float(o.facts.get(name) or 0.0) for o in outcomes if o.status == "finished"]
+    found = interval([x for x in each if x])
+    return significant_digits(mean, found.low, found.high) if mean else 2
+
+
 def composition(content: Content) -> Table:
     """The overrides of each variant."""
     rows = [[variant.name, variant.overrides or NONE] for variant in content.variants]
@@ -280,6 +328,8 @@ def composition(content: Content) -> Table:
 def tuning(content: Content) -> Table:
     """The mean of every variant at every tuning point."""
     metric = content.metric
+    points = [point.interval for variant in content.variants for point in variant.points]
+    digits = _digits(metric, points)
     return Table(
         "Tuning",
         ["variant", "point", f"mean {metric.title}", "finished", "diverged", "selected"],
@@ -287,7 +337,7 @@ def tuning(content: Content) -> Table:
             [
                 variant.name,
                 " ".join(point.tuned),
-                metric.estimate(replace(point.interval, low=None))[0],
+                metric.estimate(point.interval, digits=digits)[0],
                 f"{point.interval.count} of {point.runs.total}",
                 str(len(point.runs.diverged) or ""),
                 "best" if point is variant.best and variant.mean is not None else "",
@@ -319,7 +369,7 @@ def runs(content: Content) -> Table:
 def _run_cell(runs: Runs, seed: int, content: Content) -> str:
     """The value of a run, or why it has none."""
     if seed in runs.values:
-        return content.metric.format(runs.values[seed], 4, unit=False)
+        return content.metric.format(runs.values[seed], _run_digits(content), unit=False)
     if seed in runs.diverged:
         return f"diverged at {runs.diverged[seed]:,}"
     others = {"failed": runs.failed, "left out": runs.left_out, "open": runs.unfinished}
