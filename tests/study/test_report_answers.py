@@ -33,6 +33,13 @@ def test_higher_is_better_decides_the_verdict_of_an_own_metric():
     assert [verdict(higher) for higher in (False, True)] == ["worse", "better"]
 
 
+def test_a_study_without_a_name_and_a_question_is_named_by_its_factors():
+    named = document(content(placements(question=None)))
+    assert (named.title, named.subtitle.split(":")[0]) == ("placement", "Study placement")
+    page = document(content(placements(name="study", question=None)))
+    assert page.title == "Study of placement" and page.subtitle.startswith("4 variants x 5 seeds")
+
+
 def test_tables_have_no_more_digits_than_intervals_support():
     """Half of the interval is 2.2 nats of a mean, 0.15 nats of the difference, 3.4 of the effect
     size, and 21,000 tokens/s.

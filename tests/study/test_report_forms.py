@@ -169,7 +169,7 @@ def test_the_legend_of_a_picture_names_each_variant():
     known = [variant(), changed("placement", "post", flops=2e13)]
     runs = [finished(i, seed, 2.3 + 0.1 * i) for i in range(2) for seed in range(2)]
     pictures = {one.name: one for one in report_of(study(known, runs)).figures}
-    for name in ("cost flops", "curve val/loss"):
+    for name in ("cost flops", "losses"):
         with pictures[name].drawn() as figure:
             legends = [*figure.legends, *filter(None, (a.get_legend() for a in figure.axes))]
             named = {text.get_text() for legend in legends for text in legend.get_texts()}
@@ -249,7 +249,7 @@ def test_many_variants_are_folded_and_share_a_legend_entry():
     assert "Results of all 30 variants" in Page(page).text
     legend = re.findall(
         r">(placement=p\d+|baseline|22 others)</text>",
-        page[page.index('id="curve-val-loss-figure') :],
+        page[page.index('id="losses-narrow-figure') :],
     )
     assert legend[:9] == ["baseline", *(f"placement=p{i}" for i in range(1, 8)), "22 others"]
 

@@ -24,12 +24,9 @@ class VariantCurve:
 
 
 def drawn_metrics(results: Results, metric: str) -> list[str]:
-    """Metrics to draw: the study's metric if runs recorded it, else the validation loss; and the
-    training loss.
-    """
+    """Metrics to draw, if runs recorded them: the study's metric, validation and training loss."""
     known = {name for one in results.outcomes for name in one.curves}
-    first = metric if metric in known else VAL_LOSS
-    return [name for name in dict.fromkeys((first, TRAIN_LOSS)) if name in known]
+    return [name for name in dict.fromkeys((metric, VAL_LOSS, TRAIN_LOSS)) if name in known]
 
 
 def curves(results: Results, variants: list[VariantResult], name: str) -> list[VariantCurve]:

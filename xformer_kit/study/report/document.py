@@ -12,7 +12,10 @@ from typing import Any
 from xformer_kit.inspect.style import plot_style
 from xformer_kit.study.numbers import NONE
 
-WIDTH = 4.2  # inches; text of 10 points is then 11 pixels high on a phone of 360 pixels width
+# Inches. Text of 10 points is then 11 pixels high on a phone of 360 pixels width, and 13 on a page
+# of 1,200.
+NARROW, WIDE = 4.2, 11.6
+MAX_COLUMNS = 4  # of panels of a wide figure
 ARXIV = re.compile(r"arxiv:\s*(\d{4}\.\d{4,5}|[a-z-]+/\d{7})", re.IGNORECASE)
 WEB = re.compile(r"https?://[^\s<>\"']+")
 
@@ -41,27 +44,40 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A matplotlib figure. draw(figure, axes) fills it; panels: (rows, columns) of axes."""
+    """A matplotlib figure in two forms: a wide one, whose panels are in one row, and a narrow one
+    for a telephone. draw(figure, panels, wide) fills the axes in `panels`, which share their
+    limits.
+    """
 
     name: str
     title: str
     note: str
-    height: float  # inches
-    draw: Callable[[Any, Any], None]
-    panels: tuple[int, int] = (1, 1)
+    height: float  # inches of one row of panels
+    draw: Callable[[Any, Any, bool], None]
+    panels: int = 1
+    columns: int = 1  # of panels of the narrow form
+    below: float = 0.0  # inches of the legend below the panels of the narrow form
 
     @contextmanager
-    def drawn(self) -> Iterator[Any]:
+    def drawn(self, wide: bool = False) -> Iterator[Any]:
         """Yields the matplotlib figure, to be saved within the context. Uses neither a screen nor
         pyplot.
         """
+        columns = min(self.panels, MAX_COLUMNS) if wide else self.columns
+        rows = -(-self.panels // columns)
+        size = (WIDE, rows * self.height) if wide else (NARROW, rows * self.height + self.below)
         with plot_style(self.name):
             from matplotlib.backends.backend_svg import FigureCanvasSVG
             from matplotlib.figure import Figure as Canvas
 
-            figure = Canvas(figsize=(WIDTH, self.height), layout="constrained")
+            figure = Canvas(figsize=size, layout="constrained")
             FigureCanvasSVG(figure)
-            self.draw(figure, figure.subplots(*self.panels, sharex=True, sharey=True))
+            grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+            for panel in grid:
+                panel.tick_params(labelbottom=True)
+            for panel in grid[self.panels :]:
+                panel.set_visible(False)
+            self.draw(figure, grid[: self.panels], wide)
             yield figure
 
 

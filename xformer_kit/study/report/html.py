@@ -30,16 +30,20 @@ def unbroken(text: str) -> str:
     return SPACE.sub("\N{NO-BREAK SPACE}", text)
 
 
-def svg(figure: Figure) -> str:
-    """The figure as an SVG element. Its ids begin with the figure's name, unique on a page."""
-    file = io.StringIO()
-    with figure.drawn() as canvas:
+def svg(figure: Figure, wide: bool) -> str:
+    """A form of the figure as an SVG element of the class `wide` or `narrow`. Its ids begin with
+    the figure's name and form, unique on a page.
+    """
+    file, form = io.StringIO(), "wide" if wide else "narrow"
+    with figure.drawn(wide) as canvas:
         canvas.savefig(file, format="svg", metadata=NO_METADATA)
     text = file.getvalue()
     head, _, rest = text[text.index("<svg") :].partition(">")
     size = re.search(r'viewBox="([^"]+)"', head)
-    name = element_id(figure.name)
+    title = f"{element_id(figure.name)}-title"
+    name = f"{element_id(figure.name)}-{form}"
     rest = re.sub(r'\bid="', f'id="{name}-', rest)
     rest = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", rest)
     namespaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-    return f'<svg {namespaces} viewBox="{size[1]}" role="img" aria-labelledby="{name}-title">{rest}'
+    head = f'class="{form}" viewBox="{size[1]}" role="img" aria-labelledby="{title}"'
+    return f"<svg {namespaces} {head}>{rest}"

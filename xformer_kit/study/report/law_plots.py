@@ -40,34 +40,29 @@ def _size_figure(found: Laws, styled: StyledLaws) -> Figure:
     """One panel for each number of tokens per parameter."""
     count = len(found.multiples)
     columns = min(COLUMNS, count)
-    rows = -(-count // columns)
     line_styles = [style for _, style in styled]
 
-    def draw(figure, axes):
-        panels = np.atleast_1d(axes).ravel()
-        for position, (panel, multiple) in enumerate(zip(panels, found.multiples, strict=False)):
+    def draw(figure, panels, wide):
+        for panel, multiple in zip(panels, found.multiples, strict=True):
             for one, style in styled:
                 _draw_means(panel, one, multiple, found.metric.scale, style)
                 _draw_law(panel, one, multiple, found, style)
             panel.set_title(f"{multiple:g} tokens per parameter")
             _set_log_axis(panel)
-            if position + columns >= count:  # the lowest panel of its column
-                panel.set_xlabel("parameters")
-                panel.tick_params(labelbottom=True)
-        for panel in panels[count:]:
-            panel.set_visible(False)
-        for panel in panels[::columns]:
-            panel.set_ylabel(found.metric.title)
-        legend(figure, panels[0], line_styles)
+            panel.set_xlabel("parameters")
+        panels[0].set_ylabel(found.metric.title)
+        legend(figure, panels, line_styles, wide)
 
     return Figure(
         "laws",
         f"{found.metric.name} against parameters",
         "Markers: mean over the seeds of a rung with its 95 % CI. Lines: the fitted law. Thin lines"
         f" with the 95 % CI of the law: extrapolation to {found.ahead:g} times the largest size.",
-        0.9 + 2.3 * rows + legend_height(line_styles),
+        2.9,
         draw,
-        (rows, columns),
+        panels=count,
+        columns=columns,
+        below=legend_height(line_styles),
     )
 
 

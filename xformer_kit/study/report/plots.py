@@ -1,5 +1,5 @@
-"""The figures of a report: differences from the baseline, learning curves, the history of a search,
-and the metric against cost.
+"""Figures of a report: differences from the baseline, the history of a search, and the metric
+against cost.
 """
 
 from collections.abc import Iterator
@@ -7,13 +7,9 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-
-from xformer_kit.inspect.style import COLOURS, FAINT, INK, integer_ticks, loss_limits, marker_places
-from xformer_kit.metrics import direction
-from xformer_kit.study.metric import Metric, metric
+from xformer_kit.inspect.style import COLOURS, FAINT, INK, integer_ticks
+from xformer_kit.study.numbers import NONE
 from xformer_kit.study.report.content import Content
-from xformer_kit.study.report.curves import VariantCurve
 from xformer_kit.study.report.document import Figure
 from xformer_kit.study.report.style import (
     MAX_STYLES,
@@ -25,7 +21,7 @@ from xformer_kit.study.report.style import (
     wrap_name,
 )
 from xformer_kit.study.report.tables import OUTCOMES
-from xformer_kit.study.statistics import Band, Interval
+from xformer_kit.study.statistics import Interval
 from xformer_kit.study.variants import VariantResult
 
 
@@ -39,9 +35,12 @@ def forest(content: Content) -> Iterator[Figure]:
     names = [wrap_name(plot_name(variant)) for variant in variants]
     rows = sum(max(1.0, 0.72 * (1 + name.count("\n"))) for name in names)
 
-    def draw(figure, axes):
+    def draw(figure, panels, wide):
+        (axes,) = panels
         for row, variant in enumerate(variants):
             _draw_forest_row(axes, row, variant, content)
+            if wide:
+                _write_estimate(axes, row, variant, content)
         axes.axvline(0, color=INK, linewidth=1.2)
         if content.margin:
             margin = content.margin * content.metric.scale
@@ -53,9 +52,10 @@ def forest(content: Content) -> Iterator[Figure]:
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.06)
         better = "right" if content.metric.higher_is_better else "left"
-        axes.locator_params(axis="x", nbins=4)
+        axes.locator_params(axis="x", nbins=8 if wide else 4)
         label = f"difference from {content.baseline.name} in {content.metric.title}"
-        axes.set_xlabel(f"{wrap_name(label, 44)}\n({better} is better)", loc="right")
+        label = label if wide else wrap_name(label, 44)
+        axes.set_xlabel(f"{label}{' ' if wide else chr(10)}({better} is better)", loc="right")
 
     note = (
         "Squares: mean difference with its 95 % CI, filled if significant after Holm's correction."
@@ -65,6 +65,23 @@ def forest(content: Content) -> Iterator[Figure]:
         note += f" Dashed: the margin of {content.metric.format_exact(content.margin)}."
     yield Figure(
         "forest", f"Differences from {content.baseline.name}", note, 1.3 + 0.34 * rows, draw
+    )
+
+
+def _write_estimate(axes: Any, row: int, variant: VariantResult, content: Content) -> None:
+    """Writes the difference and its interval right of the axes."""
+    if variant.verdict.difference.mean is None:
+        return
+    mean, span = content.metric.estimate(variant.verdict.difference, digits=None, signed=True)
+    text = mean if span == NONE else f"{mean} ({span})"
+    axes.annotate(
+        text,
+        (1.0, row),
+        (12, 0),
+        xycoords=axes.get_yaxis_transform(),
+        textcoords="offset points",
+        va="center",
+        annotation_clip=False,
     )
 
 
@@ -148,125 +165,6 @@ def history(content: Content) -> Iterator[Figure]:
         metric.title,
         height=3.6,
     )
-
-
-def _curve_metric(name: str, content: Content) -> Metric:
-    """The metric of a curve, whose direction is that of the study if it is unknown."""
-    if name == content.metric.name:
-        return content.metric
-    higher = direction(name)
-    return metric(name, content.metric.higher_is_better if higher is None else higher)
-
-
-def difference_curves(content: Content) -> Iterator[Figure]:
-    """Differences from the baseline during training."""
-    if not any(len(band.steps) > 1 for band in content.difference_curves):
-        return
-    measured = _curve_metric(next(iter(content.curves)), content)
-    line_styles = variant_styles(content)
-
-    def draw(axes):
-        axes.axhline(0, color=INK, linewidth=1.2)
-        if limits := _draw_bands(axes, content.difference_curves, line_styles[1:], measured.scale):
-            axes.set_ylim(min(limits[0], 0.0), max(limits[1], 0.0))
-
-    figure = line_plot(
-        "gap",
-        f"Differences from {content.baseline.name} during training",
-        f"Each variant minus {content.baseline.name} at the same step and seed: the mean over seeds"
-        " with its 95 % CI.",
-        draw,
-        "optimizer step",
-        f"difference in {measured.title}",
-        line_styles[1:],
-    )
-    yield replace(figure, height=3.3 + legend_height(line_styles))
-
-
-def curves(content: Content) -> Iterator[Figure]:
-    """Learning curves of each metric that was recorded at more than one step."""
-    for name, found in content.curves.items():
-        if any(len(curve.band.steps) > 1 or curve.diverged for curve in found):
-            yield _curve_figure(content, name, found)
-
-
-def _curve_figure(content: Content, name: str, found: list[VariantCurve]) -> Figure:
-    measured, line_styles = _curve_metric(name, content), variant_styles(content)
-    scale = measured.scale
-
-    def draw(axes):
-        limits = _draw_bands(axes, [curve.band for curve in found], line_styles, scale)
-        if limits and not measured.higher_is_better:
-            axes.set_ylim(*limits)
-        for curve, style in zip(found, line_styles, strict=True):
-            _draw_diverged(axes, curve, style, scale)
-
-    note = "Mean over finished runs with its pointwise 95 % CI."
-    if (averaged := max(curve.averaged for curve in found)) > 1:
-        note += f" Each point is the mean of {averaged} records."
-    if any(curve.diverged for curve in found):
-        note += (
-            " Thin lines: diverged runs, which end in a white marker with a cross (at the edge if"
-            " the value is outside of the axes)."
-        )
-    labels = "optimizer step", measured.title
-    return line_plot(f"curve {name}", name, note, draw, *labels, line_styles)
-
-
-def _draw_bands(
-    axes: Any, bands: list[Band], line_styles: list[LineStyle], scale: float
-) -> tuple[float, float] | None:
-    """Draws bands; returns limits of the y axis that show them with their intervals."""
-    drawn: list[Any] = []
-    for index, (band, style) in enumerate(zip(bands, line_styles, strict=True)):
-        sides = [scale * np.array(side) for side in (band.mean, band.low, band.high) if side]
-        drawn += [(band.steps, side) for side in sides]
-        if sides:
-            _draw_band(axes, index, band.steps, sides, style)
-    axes.set_xlim(left=0)
-    integer_ticks(axes.xaxis)
-    return loss_limits(drawn)
-
-
-def _draw_band(
-    axes: Any, index: int, steps: list[int], sides: list[np.ndarray], style: LineStyle
-) -> None:
-    """Draws a mean curve and its interval."""
-    mean, *ends = sides
-    if not style.name:
-        axes.plot(steps, mean, color=style.color, linewidth=0.8, zorder=1)
-        return
-    axes.plot(
-        steps,
-        mean,
-        zorder=3,
-        **style.line_options,
-        **{"marker": style.marker, "label": style.label} | marker_places(index, len(steps)),
-    )
-    if ends:
-        axes.fill_between(steps, *ends, color=style.color, alpha=0.13, linewidth=0)
-
-
-def _draw_diverged(axes: Any, curve: VariantCurve, style: LineStyle, scale: float) -> None:
-    """Draws diverged runs as thin lines with a cross at the end, clamped to the limits."""
-    low, high = axes.get_ylim()
-    label = wrap_name(f"{style.name} (diverged)") if style.name and not curve.band.steps else None
-    mark = {"color": style.color, "linestyle": "", "clip_on": False, "zorder": 4}
-    for steps, values in curve.diverged:
-        axes.plot(steps, [scale * y for y in values], **style.line_options, linewidth=0.9)
-        end = min(max(scale * values[-1], low), high)
-        axes.plot(
-            steps[-1],
-            end,
-            label=label,
-            marker=style.marker,
-            markerfacecolor="white",
-            markersize=9,
-            **mark,
-        )
-        axes.plot(steps[-1], end, marker="x", markersize=4.5, markeredgewidth=1.3, **mark)
-        label = None
-    axes.set_ylim(low, high)
 
 
 COSTS = {"flops": "training FLOPs of a run", "params": "parameters", "seconds": "time of a run"}

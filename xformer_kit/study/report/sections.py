@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from xformer_kit.study.command import command
 from xformer_kit.study.report import (
+    curve_plots,
     forecast,
     law_plots,
     law_tables,
@@ -18,15 +19,17 @@ from xformer_kit.study.report.document import Document, Section, Table
 from xformer_kit.study.report.search import SearchSummary
 from xformer_kit.study.report.start import starting_weights
 
+UNNAMED = "study"  # the name of a study without one
 BEST = 10  # trials in the first table of a search
 
 
 def document(content: Content) -> Document:
     """The document of a report."""
     outcomes = [one.verdict.outcome if one.verdict else "baseline" for one in content.variants]
+    name = content.results.study["name"]
     return Document(
-        title=content.question,
-        subtitle=f"Study {content.results.study['name']}: {content.setting}",
+        title=_title(content),
+        subtitle=content.setting if name == UNNAMED else f"Study {name}: {content.setting}",
         partial=content.partial,
         answer=content.sentence,
         paper=content.results.claim.get("paper") or "",
@@ -35,6 +38,14 @@ def document(content: Content) -> Document:
         verdicts=list(zip(outcomes, content.sentences, strict=True)),
         sections=[section for section in _sections(content) if not section.empty],
     )
+
+
+def _title(content: Content) -> str:
+    """The question; of a study without question and name, its factors."""
+    if content.question != UNNAMED:
+        return content.question
+    factors = " and ".join(content.baseline.levels)
+    return f"Study of {factors}" if factors else "Study"
 
 
 def _sections(content: Content) -> Iterator[Section]:
@@ -60,9 +71,7 @@ def _sections(content: Content) -> Iterator[Section]:
             tables=[tables.secondary(content, one) for one in content.secondary],
         )
     yield _table_section(tables.irregular_runs(content))
-    yield Section(
-        "Learning curves", figures=[*plots.difference_curves(content), *plots.curves(content)]
-    )
+    yield Section("Learning curves", figures=list(curve_plots.figures(content)))
     yield Section(
         "Budget, tuning and comparability",
         [content.matched, *content.tuning, *content.notes],

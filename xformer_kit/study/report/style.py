@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from xformer_kit.inspect.style import COLOURS, FAINT, LINES, MARKERS
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import Figure
@@ -15,6 +17,7 @@ from xformer_kit.study.variants import VariantResult
 MAX_STYLES = len(COLOURS)  # variants with a style of their own
 NAME_WIDTH = 24  # characters per line of a variant's name
 SHORT_NAME = 18  # characters of names that fit into two columns of a legend
+WIDEST, THINNEST = 4.0, 1.2  # points of the lines of the first and of the last variant
 
 
 class LineStyle(NamedTuple):
@@ -24,6 +27,7 @@ class LineStyle(NamedTuple):
     marker: str
     line: Any
     name: str = ""
+    width: float = 0.8  # points
 
     @property
     def line_options(self) -> dict:
@@ -42,7 +46,9 @@ class LineStyle(NamedTuple):
 
 
 def variant_styles(content: Content) -> list[LineStyle]:
-    """The style of every variant. Of many, only the baseline and the best have their own."""
+    """The style of every variant. Of many, only the baseline and the best have their own. Each is
+    thinner than those before it, over which it is drawn, so that lines that coincide are visible.
+    """
     variants, sign = content.variants, content.metric.sign
     chosen = list(range(len(variants)))
     if len(variants) > MAX_STYLES:
@@ -52,8 +58,10 @@ def variant_styles(content: Content) -> list[LineStyle]:
         )
         chosen = [0, *sorted(best[: MAX_STYLES - 1])]
     found = [LineStyle(FAINT, ".", "-")] * len(variants)
-    for place, style in zip(chosen, zip(COLOURS, MARKERS, LINES, strict=True), strict=False):
-        found[place] = LineStyle(*style, plot_name(variants[place]))
+    widths = np.linspace(WIDEST, THINNEST, len(chosen))
+    each = zip(COLOURS, MARKERS, LINES, strict=True)
+    for place, style, width in zip(chosen, each, widths, strict=False):
+        found[place] = LineStyle(*style, plot_name(variants[place]), float(width))
     return found
 
 
@@ -98,22 +106,34 @@ def line_plot(
     without the legend.
     """
 
-    def draw_figure(figure, axes):
+    def draw_figure(figure, panels, wide):
+        (axes,) = panels
         draw(axes)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
-        legend(figure, axes, line_styles)
+        legend(figure, panels, line_styles, wide)
 
-    return Figure(name, title, note, height + legend_height(line_styles), draw_figure)
+    return Figure(name, title, note, height, draw_figure, below=legend_height(line_styles))
 
 
-def legend(figure: Any, axes: Any, line_styles: Iterable[LineStyle] = ()) -> None:
-    """Adds a legend below the axes, with one entry for all variants without their own style."""
+def legend(
+    figure: Any, panels: Iterable[Any], line_styles: Iterable[LineStyle] = (), wide: bool = False
+) -> None:
+    """Adds a legend of all panels, right of them if `wide`, else below; with one entry for all
+    variants without their own style.
+    """
     from matplotlib.lines import Line2D
 
-    handles, labels = axes.get_legend_handles_labels()
+    found: dict[str, Any] = {}
+    for panel in panels:
+        handles, labels = panel.get_legend_handles_labels()
+        found = dict(zip(labels, handles, strict=True)) | found
     if others := sum(not style.name for style in line_styles):
-        handles, labels = [*handles, Line2D([], [], color=FAINT)], [*labels, f"{others} others"]
+        found[f"{others} others"] = Line2D([], [], color=FAINT)
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=_columns(labels), columnspacing=1.0
+        found.values(),
+        found,
+        loc="outside right upper" if wide else "outside lower center",
+        ncols=1 if wide else _columns([*found]),
+        columnspacing=1.0,
     )
