@@ -76,6 +76,8 @@ def show(page: Any, search: list[str], path: Path | None) -> None:
     """
     console = create_console()
     texts = [Text(), Text(page.title, style="bold")]
+    if page.hardly_trained:
+        texts.append(Text(page.hardly_trained, style="yellow"))
     if page.partial:
         texts.append(Text(page.partial, style="yellow"))
     texts += map(Text, filter(None, (page.answer, page.claim)))

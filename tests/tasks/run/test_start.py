@@ -53,13 +53,14 @@ def test_a_run_writes_its_summary_logs_and_checkpoint(begin):
         "flops_per_token",
         "tokens_per_second",
         "peak_memory_bytes",
+        "unigram_loss",
         "steps",
         "config_hash",
         "data_fingerprint",
         "versions",
     ):
         assert name in summary, name
-    assert summary["steps"] == 20
+    assert summary["steps"] == 20 and summary["unigram_loss"] > 0
     assert math.isclose(summary["val/perplexity"], math.exp(summary["val/loss"]))
     assert {"config.yaml", "tokenizer.json", "metrics.csv", "speed.csv", "train.log"} <= {
         p.name for p in folder.iterdir()

@@ -18,6 +18,7 @@ from xformer_kit.study.report.fairness import (
     unequal_times,
 )
 from xformer_kit.study.report.forecast import Forecast, compared, forecast_sentences
+from xformer_kit.study.report.hardly_trained import hardly_trained
 from xformer_kit.study.report.laws import (
     Laws,
     fit_laws,
@@ -87,6 +88,7 @@ class Content:
     noise: list[Noise] = field(default_factory=list)  # of one run of the baseline
     sizes: list[SizeResult] = field(default_factory=list)  # of a study at several
     trends: list[Trend] = field(default_factory=list)  # with size, of each variant
+    hardly_trained: str = ""  # a sentence if the loss is near that of the frequencies of tokens
 
     @property
     def claim_sentence(self) -> str:
@@ -150,6 +152,7 @@ def content(all_results: Results) -> Content:
         samples=_common_samples(results, every),
         search=search,
         noise=noise,
+        hardly_trained=hardly_trained(results, every),
     )
     if len(each) > 1:
         return _at_sizes(content, each)

@@ -106,6 +106,7 @@ class Document:
 
     title: str
     subtitle: str
+    hardly_trained: str  # sentence on runs that are; else empty
     partial: str  # sentence on missing runs; empty if there are none
     answer: str
     paper: str

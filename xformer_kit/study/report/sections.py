@@ -30,6 +30,7 @@ def document(content: Content) -> Document:
     return Document(
         title=_title(content),
         subtitle=content.setting if name == UNNAMED else f"Study {name}: {content.setting}",
+        hardly_trained=content.hardly_trained,
         partial=content.partial,
         answer=content.sentence,
         paper=content.results.claim.get("paper") or "",
