@@ -69,6 +69,11 @@ def test_significant_digits_follow_the_interval(low, high, digits, text):
     assert compact(12_345.0, digits) == text
 
 
+def test_compact_numbers():
+    found = [compact(x) for x in (None, 0, 0.5, 987, 999.6, 12_345, 4.56e6, 1e20, 1.2e90)]
+    assert found == ["-", "0", "0.5", "987", "1.00k", "12.3k", "4.56M", "100E", "1.2e+90"]
+
+
 def test_times_have_at_most_one_decimal():
     assert [clock(x) for x in (0.44, 9.96, 98.76, 564.0, 7000.0)] == [
         "0.4 s",

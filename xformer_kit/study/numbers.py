@@ -10,7 +10,7 @@ def compact(number: float | None, digits: int = 3) -> str:
         return NONE
     number = float(f"{number:.{digits}g}")
     for unit, size in reversed(SIZES.items()):
-        if abs(number) >= size:
+        if size <= abs(number) < 1e21:
             shown = number / size
             whole = len(f"{abs(shown):.0f}")  # digits before the point
             return f"{shown:.{max(0, digits - whole)}f}{unit}"

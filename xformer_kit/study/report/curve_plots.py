@@ -63,7 +63,9 @@ def _difference_figure(content: Content) -> Iterator[Figure]:
         (axes,) = panels
         axes.axhline(0, color=INK, linewidth=1.2)
         if limits := _draw_bands(axes, bands, line_styles, measured.scale):
-            axes.set_ylim(min(limits[0], 0.0), max(limits[1], 0.0))
+            low, high = min(limits[0], 0.0), max(limits[1], 0.0)
+            margin = 0.04 * (high - low)  # with which the line of zero is not an axis
+            axes.set_ylim(low - margin, high + margin)
         axes.set_xlabel(X_LABEL)
         axes.set_ylabel(f"difference in {measured.title}")
         _name_lines(figure, panels, wide, [_band_ends(bands, line_styles, measured)], line_styles)
