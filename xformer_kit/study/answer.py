@@ -232,7 +232,7 @@ def _headline(
     """
     if not verdicts:
         return f"There is no variant to compare with {reference}."
-    factor = _common_factor([reference, *(verdict.name for verdict in verdicts)])
+    factor = common_factor([reference, *(verdict.name for verdict in verdicts)])
     names = {runs.name: _headline_name(runs, factor) for runs in variants}
     clauses = list(_clauses(verdicts, names, wording))
     clauses += [
@@ -307,7 +307,7 @@ def _with_sizes(
     return f"{side} are {join([f'{name} (by {size})' for name, size in sizes])}"
 
 
-def _common_factor(names: Sequence[str]) -> str:
+def common_factor(names: Sequence[str]) -> str:
     """`placement=` if every name is a level of this factor that can be read without it."""
     pairs = [name.partition("=") for name in names]
     readable = all(

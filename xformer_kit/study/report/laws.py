@@ -11,6 +11,7 @@ from xformer_kit.study.ladder import law_axis
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.numbers import compact
+from xformer_kit.study.report.hardly_trained import hardly_trained
 from xformer_kit.study.results import Results, rung_name
 from xformer_kit.study.scaling import Law, Optimum, Point, fit
 from xformer_kit.study.statistics import Estimate, Interval, magnitude
@@ -76,6 +77,7 @@ class Laws:
     multiples: list[float]
     top: str  # the rung with the most FLOPs
     epochs: float  # maximum over runs
+    hardly_trained: list[str]  # rungs at which the baseline is
 
 
 def split_by_rung(results: Results) -> list[Results]:
@@ -124,7 +126,13 @@ def fit_laws(results: Results) -> Laws | None:
         multiples,
         highest.rung,
         max(variant["cost"].get("epochs", 0.0) for variant in results.variants),
+        [rung_name(one.variants[0]) or "" for one in every if _is_hardly_trained(one)],
     )
+
+
+def _is_hardly_trained(rung: Results) -> bool:
+    """Whether the baseline is on this rung."""
+    return bool(hardly_trained(rung, variant_results(rung, rung.metric)[:1]))
 
 
 def _ladder_step(rung: Node, variant: VariantResult) -> LadderStep:
@@ -248,6 +256,12 @@ def notes(found: Laws) -> list[str]:
         " that was run (in simulations of true laws, 89 to 93 % of them contain the true loss at 10"
         " times that size), and are not corrected for the number of variants."
     ]
+    if found.hardly_trained:
+        text.append(
+            f"Hardly trained: at {', '.join(found.hardly_trained)} the baseline's loss is within"
+            " 5 % of that of a model that has only the frequencies of tokens, or above it. Such"
+            " levels bias a law: leave them out, or give them more tokens."
+        )
     if found.epochs > 1:
         text.append(
             f"The longest run has {found.epochs:.1f} epochs. Repeated tokens lower the loss less"

@@ -12,6 +12,7 @@ from xformer_kit.study.report import (
     noise,
     plots,
     size_plot,
+    size_tables,
     tables,
 )
 from xformer_kit.study.report.content import Content
@@ -103,7 +104,7 @@ def _difference_sections(content: Content) -> Iterator[Section]:
     yield Section(
         "Sizes",
         figures=list(size_plot.figure(content)),
-        tables=[tables.at_sizes(content), tables.trends(content)],
+        tables=[size_tables.at_sizes(content), size_tables.trends(content)],
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.study.answer import MAX_NAMES, StudyAnswer, answers, join
+from xformer_kit.study.answer import MAX_NAMES, StudyAnswer, answers, common_factor, join
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.report.laws import split_by_rung, top_rung
 from xformer_kit.study.results import Results, rung_name
@@ -114,18 +114,33 @@ def _slope(sizes: Sequence[SizeResult], variants: Sequence[VariantResult]) -> Di
 def headline(sizes: Sequence[SizeResult], reference: str, metric: Metric) -> str:
     """Compared with placement=pre: post is worse at all 3 sizes (by 0.60, 0.52 and 0.4 nats);
     sandwich is worse at model.dim=64 (by 0.21 nats) and has no significant difference at
-    model.dim=128 and model.dim=256.
+    model.dim=128 and model.dim=256. Of more than MAX_NAMES variants, those with the same outcomes
+    are named together.
     """
     variants = list(zip(*(size.variants[1:] for size in sizes), strict=True))
-    clauses = [_clause(sizes, own, metric) for own in variants[:MAX_NAMES]]
-    if more := len(variants) - len(clauses):
-        clauses.append(f"{more} others are in the table")
-    return f"Compared with {reference}: {'; '.join(clauses)}."
+    factor = common_factor([reference, *(own[0].name for own in variants)])
+    names = [own[0].name.removeprefix(factor) for own in variants]
+    if len(variants) <= MAX_NAMES:
+        each = (_text(sizes, own, metric) for own in variants)
+        clauses = [f"{name} {text}" for name, text in zip(names, each, strict=True)]
+        return f"Compared with {reference}: {'; '.join(clauses)}."
+    groups: dict[str, list[str]] = {}
+    for name, own in zip(names, variants, strict=True):
+        groups.setdefault(_text(sizes, own), []).append(name)
+    clauses = [f"{join(each)} ({len(each)}): {text}" for text, each in groups.items()]
+    return f"Compared with {reference}, {'; '.join(sorted(clauses, key=_order))}."
 
 
-def _clause(sizes: Sequence[SizeResult], variants: Sequence[VariantResult], metric: Metric) -> str:
-    """At which sizes a variant has which outcome."""
-    wording, found = Wording(metric, None, 1), dict[str, list[int]]()
+def _order(clause: str) -> bool:
+    """Clauses without a significant difference are last."""
+    return not {"better", "worse"} & {*clause.split()}
+
+
+def _text(
+    sizes: Sequence[SizeResult], variants: Sequence[VariantResult], metric: Metric | None = None
+) -> str:
+    """At which sizes a variant has which outcome; with a metric, also by how much."""
+    found: dict[str, list[int]] = {}
     for i, one in enumerate(variants):
         found.setdefault(one.verdict.outcome, []).append(i)
     texts = []
@@ -133,12 +148,14 @@ def _clause(sizes: Sequence[SizeResult], variants: Sequence[VariantResult], metr
         where = join([sizes[i].name for i in at])
         if len(at) == len(sizes):
             where = f"all {len(at)} sizes"
-        text = f"{OUTCOME_TEXTS[outcome]} at {where}"
-        if outcome in ("better", "worse"):
+        text = OUTCOME_TEXTS[outcome]
+        text = f"{text if metric else text.removeprefix('is ').removeprefix('has ')} at {where}"
+        if metric and outcome in ("better", "worse"):
+            wording = Wording(metric, None, 1)
             differences = [variants[i].verdict.difference for i in at]
             text += f" (by {join([wording.size(d) for d in differences])})"
         texts.append(text)
-    return f"{variants[0].name} {join(texts)}"
+    return join(texts)
 
 
 def trend_sentence(one: Trend, metric: Metric) -> str:

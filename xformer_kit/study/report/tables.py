@@ -11,7 +11,6 @@ from xformer_kit.study.numbers import NONE, clock, compact, percent
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import Table
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric
-from xformer_kit.study.report.sizes import size_rows
 from xformer_kit.study.results import STATUS_NAMES
 from xformer_kit.study.statistics import Difference, Interval, interval
 from xformer_kit.study.variants import VariantResult
@@ -109,7 +108,7 @@ def differences(content: Content) -> Table:
         [
             [
                 variant.full_name,
-                *_difference_cells(verdict.difference, verdict.p, content),
+                *difference_cells(verdict.difference, verdict.p, content),
                 *([_p_cell(verdict.p_margin)] if content.margin else []),
                 str(verdict.difference.count),
                 OUTCOMES[verdict.outcome],
@@ -121,38 +120,7 @@ def differences(content: Content) -> Table:
     )
 
 
-def at_sizes(content: Content) -> Table:
-    """The differences at each size; empty for one size."""
-    return Table(
-        "Differences at each size",
-        ["variant", "size", "parameters", "difference", "95 % CI", "effect size", "p (Holm)"],
-        [
-            [
-                variant.full_name,
-                size.name,
-                compact(size.parameters),
-                *_difference_cells(variant.verdict.difference, variant.verdict.p, content),
-            ]
-            for variant, size in size_rows(content.sizes)
-        ],
-        f"Variant minus {content.baseline.name} in {content.metric.title}, paired by seed. p is"
-        " corrected for all variants at all sizes. Parameters are those of the baseline.",
-        text=(1,),
-    )
-
-
-def trends(content: Content) -> Table:
-    """The change of each difference with size; empty for one size."""
-    return Table(
-        "Trend with size",
-        ["variant", "change for twice the parameters", "95 % CI", "effect size", "p (Holm)"],
-        [[one.variant, *_difference_cells(one.slope, one.p, content)] for one in content.trends],
-        f"Slope of the difference in {content.metric.title} against log2 of the parameters, fitted"
-        " within each seed; t interval over seeds.",
-    )
-
-
-def _difference_cells(d: Difference, p: float | None, content: Content) -> list[str]:
+def difference_cells(d: Difference, p: float | None, content: Content) -> list[str]:
     """Cells of a difference: mean, interval, effect size and p, with signs."""
     return [
         *content.metric.estimate(d, digits=None, signed=True),
@@ -192,7 +160,7 @@ def effects(content: Content) -> Iterator[Table]:
         rows = [
             [
                 effect.name,
-                *_difference_cells(effect.difference, p, content),
+                *difference_cells(effect.difference, p, content),
                 f"{effect.used} of {effect.combinations}",
                 str(effect.difference.count),
             ]
