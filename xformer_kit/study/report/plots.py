@@ -26,36 +26,41 @@ from xformer_kit.study.variants import VariantResult
 
 
 def forest(content: Content) -> Iterator[Figure]:
-    """Forest plot: differences with confidence intervals, the zero line, and the margin."""
+    """Forest plot: differences with confidence intervals, the zero line, and the margin; of several
+    sizes, a panel for each.
+    """
+    sizes = {size.name: size.variants for size in content.sizes} or {"": content.variants}
     variants = content.variants[1:]
     if all(variant.verdict.difference.mean is None for variant in variants):
         return
+    order = list(range(1, len(content.variants)))
     if len(variants) > MAX_STYLES:
-        variants.sort(key=lambda v: content.metric.sign * (v.verdict.difference.mean or 0.0))
-    names = [wrap_name(plot_name(variant)) for variant in variants]
+        order.sort(
+            key=lambda i: content.metric.sign * (variants[i - 1].verdict.difference.mean or 0.0)
+        )
+    names = [wrap_name(plot_name(content.variants[i])) for i in order]
     rows = sum(max(1.0, 0.72 * (1 + name.count("\n"))) for name in names)
+    better = "right" if content.metric.higher_is_better else "left"
+    label = f"difference from {content.baseline.name} in {content.metric.title}"
 
     def draw(figure, panels, wide):
-        (axes,) = panels
-        for row, variant in enumerate(variants):
-            _draw_forest_row(axes, row, variant, content)
-            if wide:
-                _write_estimate(axes, row, variant, content)
-        axes.axvline(0, color=INK, linewidth=1.2)
-        if content.margin:
-            margin = content.margin * content.metric.scale
-            axes.axvspan(-margin, margin, color="#eeeeee", zorder=0)
-            for side in (-margin, margin):
-                axes.axvline(side, color=INK, linewidth=0.9, linestyle="--")
-        axes.set_yticks(range(len(variants)), names)
-        axes.set_ylim(len(variants) - 0.4, -0.6)
-        axes.grid(axis="y", visible=False)
-        axes.margins(x=0.06)
-        better = "right" if content.metric.higher_is_better else "left"
-        axes.locator_params(axis="x", nbins=8 if wide else 4)
-        label = f"difference from {content.baseline.name} in {content.metric.title}"
-        label = label if wide else wrap_name(label, 44)
-        axes.set_xlabel(f"{label}{' ' if wide else chr(10)}({better} is better)", loc="right")
+        for axes, (title, (base, *others)) in zip(panels, sizes.items(), strict=True):
+            for row, i in enumerate(order):
+                _draw_forest_row(axes, row, others[i - 1], base, content)
+                if wide and len(sizes) == 1:
+                    _write_estimate(axes, row, others[i - 1], content)
+            _draw_zero_and_margin(axes, content)
+            axes.set_title(title)
+            axes.set_yticks(range(len(order)), names)
+            axes.set_ylim(len(order) - 0.4, -0.6)
+            axes.grid(axis="y", visible=False)
+            axes.margins(x=0.06)
+            axes.locator_params(axis="x", nbins=8 if wide and len(sizes) == 1 else 4)
+            one_line = wide and len(sizes) == 1
+            text = label if one_line else wrap_name(label, 44)
+            axes.set_xlabel(
+                f"{text}{' ' if one_line else chr(10)}({better} is better)", loc="right"
+            )
 
     note = (
         "Squares: mean difference with its 95 % CI, filled if significant after Holm's correction."
@@ -63,9 +68,17 @@ def forest(content: Content) -> Iterator[Figure]:
     )
     if content.margin:
         note += f" Dashed: the margin of {content.metric.format_exact(content.margin)}."
-    yield Figure(
-        "forest", f"Differences from {content.baseline.name}", note, 1.3 + 0.34 * rows, draw
-    )
+    title, height = f"Differences from {content.baseline.name}", 1.3 + 0.34 * rows
+    yield Figure("forest", title, note, height, draw, panels=len(sizes))
+
+
+def _draw_zero_and_margin(axes: Any, content: Content) -> None:
+    axes.axvline(0, color=INK, linewidth=1.2)
+    if content.margin:
+        margin = content.margin * content.metric.scale
+        axes.axvspan(-margin, margin, color="#eeeeee", zorder=0)
+        for side in (-margin, margin):
+            axes.axvline(side, color=INK, linewidth=0.9, linestyle="--")
 
 
 def _write_estimate(axes: Any, row: int, variant: VariantResult, content: Content) -> None:
@@ -85,7 +98,9 @@ def _write_estimate(axes: Any, row: int, variant: VariantResult, content: Conten
     )
 
 
-def _draw_forest_row(axes: Any, row: int, variant: VariantResult, content: Content) -> None:
+def _draw_forest_row(
+    axes: Any, row: int, variant: VariantResult, baseline: VariantResult, content: Content
+) -> None:
     """Draws the difference of one variant, its interval, and a dot for each seed."""
     verdict, scale = variant.verdict, content.metric.scale
     d = verdict.difference
@@ -99,7 +114,7 @@ def _draw_forest_row(axes: Any, row: int, variant: VariantResult, content: Conte
             style="italic",
         )
         return
-    base, own = content.baseline.runs.values, variant.runs.values
+    base, own = baseline.runs.values, variant.runs.values
     each = [scale * (own[seed] - base[seed]) for seed in sorted(own.keys() & base.keys())]
     axes.plot(each, [row + 0.24] * len(each), ".", color=FAINT, markersize=4)
     if d.low is not None:

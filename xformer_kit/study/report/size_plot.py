@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from xformer_kit.inspect.style import INK
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import Figure
-from xformer_kit.study.report.style import line_plot, variant_styles
+from xformer_kit.study.report.style import MAX_STYLES, line_plot, variant_styles
 
 
 def figure(content: Content) -> Iterator[Figure]:
-    """Mean differences with their intervals against parameters, one line for each variant."""
-    if not content.trends:
+    """Mean differences with their intervals against parameters, one line for each variant, of as
+    many as have a style of their own.
+    """
+    if not content.trends or len(content.trends) >= MAX_STYLES:
         return
     styles, scale = variant_styles(content)[1:], content.metric.scale
 
