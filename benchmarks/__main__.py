@@ -50,6 +50,7 @@ OF_A_RUN = {
     "translation",
     "findings",
     "mup_transfer",
+    "real_tries",
 }  # those that ask for a run that was trained, and are called by hand
 
 

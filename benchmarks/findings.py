@@ -4,7 +4,7 @@ trains.
     python -m benchmarks.findings [--studies outputs/studies] [--save]
 
 Unfinished studies are left out. Saved outcomes of other studies are kept, each with its time and
-machine.
+machine. With --save each has a page in docs/findings, with a forest plot if its study is at hand.
 """
 
 import argparse
@@ -12,9 +12,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.finding_pages import PAGES, page
 from benchmarks.measure import RESULTS, machine, save
 from tasks.study.collect import results
 from xformer_kit.study import stop
+from xformer_kit.study.report import plots
 from xformer_kit.study.report.content import content
 
 NAMES = sorted(
@@ -42,6 +44,15 @@ def finding(folder: Path) -> dict[str, Any] | None:
     }
 
 
+def draw(folder: Path, file: Path) -> None:
+    """Draws the forest plot of a study."""
+    said = content(stop.apply_stopping_rule(results(folder)))
+    file.parent.mkdir(exist_ok=True)
+    for figure in plots.forest(said):
+        with figure.drawn(wide=True) as canvas:
+            canvas.savefig(file, format="svg", metadata={"Date": None})
+
+
 def _seconds(folder: Path, key: str) -> float:
     """Returns the training time in the summary of a run; a run that diverged has none."""
     file = folder.parents[1] / "runs" / key / "summary.json"
@@ -67,8 +78,12 @@ def main() -> None:
         if found:
             figures[name] = found | of
             print(f"{name}: {found['claim']}")
+            if given.save:
+                draw(folder, PAGES / f"{name}.svg")
     if given.save:
         print(save("findings", about, figures))
+        for name, figure in figures.items():
+            (PAGES / f"{name}.md").write_text(page(name, figure), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -218,7 +218,10 @@ def _outcome(name: str) -> str:
         (CONF.parent / "benchmarks" / "results" / "findings.json").read_text(encoding="utf-8")
     )["figures"]
     found = results.get(name.removeprefix("study/findings/"))
-    return f"{found['outcome']} ({found['time'][:10]})" if found else "not run yet"
+    if not found:
+        return "not run yet"
+    page = f"findings/{name.removeprefix('study/findings/')}.html"
+    return markup.link(f"{found['outcome']} ({found['time'][:10]})", page)
 
 
 def studies() -> str:

@@ -25,6 +25,10 @@ FILES = {
     "docs/index.md": "index",
     "docs/getting_started.md": "getting_started",
     **{f"docs/guide/{name}.md": f"guide/{name}" for name in GUIDES},
+    **{
+        f"docs/findings/{path.name}": f"findings/{path.stem}"
+        for path in sorted((ROOT / "docs" / "findings").glob("*.md"))
+    },
     "docs/contract.md": "contract",
     "docs/results.md": "results",
     "docs/peers.md": "peers",
@@ -40,13 +44,15 @@ OTHER_FORM = {
     "docs/components.md": "components/index",
     "docs/python.md": "python",
 }
+NOT_LISTED = "---\norphan: true\n---\n\n"  # in the navigation: the page findings has the list
 LINK = re.compile(r"(!?\[([^\]]*)\]\()([^)\s]+)(\))")
 
 
 def written_pages(copied: set[Path]) -> dict[str, str]:
     """Returns {page: Markdown}; adds the files that the pages link to to `copied`."""
     return {
-        page: linked((ROOT / source).read_text(encoding="utf-8"), source, page, copied)
+        page: NOT_LISTED * page.startswith("findings/")
+        + linked((ROOT / source).read_text(encoding="utf-8"), source, page, copied)
         for source, page in FILES.items()
     }
 
