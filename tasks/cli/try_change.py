@@ -28,6 +28,7 @@ OPTIONS = {
     "--pairs N": "the largest number of pairs (20)",
     "--effect A": "the smallest improvement that matters; a change is discarded if less is certain",
     "--match params|flops|tokens|seconds": "the cost that is made equal to that of the base",
+    "--tolerance A": "of the matched cost, study.budget.tolerance (0.01)",
     "--metric NAME": f"the metric of the comparison ({VAL_LOSS})",
     "--json": "print plain data",
 }
@@ -47,6 +48,7 @@ def run(args: Any) -> int:
         args.effect or 0.0,
         args.pairs or 20,
         None if args.budget is None else seconds(args.budget),
+        0.01 if args.tolerance is None else args.tolerance,
     )
     result = run_try(tried)
     print_result(args, result, lambda: [*map(print_line, sentences(result, metric(tried.metric)))])

@@ -13,6 +13,7 @@ from xformer_kit.study.forecast import FILE
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.results import Outcome, Results
 
+RESTORE = "Restore it, or set study.forecast=false: a forecast cannot be made after its runs."
 Curves = dict[str, tuple[list[int], list[float]]]  # metric -> (steps, values)
 
 
@@ -29,9 +30,9 @@ def results(folder: Path) -> Results:
     if not plan["study"].get("forecast"):
         return found
     with suppress(FileNotFoundError):
-        written = read_object(folder / FILE, {}, fix="Delete it; the runs are kept.")
-        if damage := fault(written, FORECAST, FILE):
-            raise ConfigError(damage)
+        written = read_object(folder / FILE, {}, fix=RESTORE)
+        if damage := fault(written, FORECAST, ""):
+            raise ConfigError(damage.under(folder / FILE).with_fix(RESTORE))
         return replace(found, forecast=written)
     return found
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from tasks.logging.files import replace_text
 from tasks.study.collect import results
 from tasks.study.resolve import StudyPlan
-from xformer_kit.study.forecast import FILE, digest, foretold
+from xformer_kit.study.forecast import FILE, digest, foretold, is_of
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.plan import StudyRun
 from xformer_kit.study.report.forecast import predictions
@@ -23,16 +23,19 @@ def split(plan: StudyPlan) -> tuple[StudyPlan, list[StudyRun]]:
 
 
 def write(plan: StudyPlan, larger: list[StudyRun]) -> None:
-    """Writes forecast.json and prints it. It is written once: as soon as one of the larger runs
-    has begun, a forecast is kept as it is, and a missing one is not written.
+    """Writes forecast.json and prints it. It is written once: a forecast of these runs is kept as
+    it is, one of another ladder is kept as forecast_HASH.json, and none is written as soon as one
+    of the larger runs has begun.
     """
-    path = plan.folder / FILE
-    if any(plan.directory(run).exists() for run in larger):
-        if not path.exists():
-            text = "No forecast is written: runs of the largest size have begun already."
-            print(text, file=sys.stderr)
+    path, found = plan.folder / FILE, results(plan.folder)
+    if (old := found.forecast) is not None and is_of(old, found.variants):
         return
-    found = results(plan.folder)
+    if any(plan.directory(run).exists() for run in larger):
+        text = "No forecast is written: runs of the largest size have begun already."
+        print(text, file=sys.stderr)
+        return
+    if old is not None:
+        path.rename(path.with_stem(f"forecast_{old['sha256'][:8]}"))
     content = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "metric": plan.node["metric"],

@@ -274,7 +274,8 @@ def _duplicate_faults(all_runs: list[StudyRun]) -> list[Fault]:
         "Leave one of them out with study.exclude; the seed and study.budget.by are set for every"
         " variant."
     )
-    return [Fault("study.factors", rule, fix=fix) for rule in rules]
+    of_sizes = any(one is not other and one.label == other.label for one, other in pairs)
+    return [Fault("study.sizes" if of_sizes else "study.factors", rule, fix=fix) for rule in rules]
 
 
 @dataclass

@@ -23,11 +23,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from tasks.logging.files import replace_text
 from tasks.study.collect import results
+from tasks.study.state import claim
 from xformer_kit.config import config_hash, preflight
 from xformer_kit.config.line.overrides import UNREADABLE, expand
 from xformer_kit.files.saved_files import read_object
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.study.metric import Metric
+from xformer_kit.study.report.fairness import TIME_TOLERANCE
 from xformer_kit.study.results import Results
 from xformer_kit.study.sequential import (
     always_valid_interval,
@@ -46,7 +48,7 @@ CERTAIN = 1e30  # t^2 of equal differences
 @dataclass(frozen=True)
 class Try:
     """A change of a base. base and change: overrides. effect: the smallest improvement that
-    matters. seconds: the budget; None: no limit.
+    matters. seconds: the budget; None: no limit. tolerance: of the cost that is matched.
     """
 
     base: tuple[str, ...]
@@ -56,6 +58,7 @@ class Try:
     effect: float = 0.0
     pairs: int = 20
     seconds: float | None = None
+    tolerance: float = 0.01
 
     @property
     def name(self) -> str:
@@ -65,7 +68,7 @@ class Try:
     @property
     def key(self) -> str:
         """Equal for tries of the same runs, whatever the effect and the budget."""
-        parts = json.dumps([self.base, self.change, self.metric, self.match])
+        parts = json.dumps([self.base, self.change, self.metric, self.match, self.tolerance])
         return hashlib.sha256(parts.encode()).hexdigest()[:12]
 
     @property
@@ -97,7 +100,7 @@ class Try:
             "baseline": {"change": {}},
             "labels": {"baseline": "base", f"change={self.name}": self.name},
             "metric": self.metric,
-            "budget": {"match": self.match},
+            "budget": {"match": self.match, "tolerance": self.tolerance},
             "log_report": False,
         }
 
@@ -113,7 +116,15 @@ def run_try(tried: Try) -> dict[str, Any]:
     base, changed = (preflight([*line]).configs[0] for line in (tried.base, (*kept, *tried.change)))
     if config_hash(base) == config_hash(changed):
         raise config_error("change", "changes nothing of the base", tried.name, "Name another.")
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    with claim(FOLDER, f".{tried.key}") as held:
+        if held is None:
+            rule = "is tried by another process in this directory"
+            raise config_error("change", rule, tried.name, "Wait for its result: xformer tries.")
+        return _run_claimed(tried, node)
+
+
+def _run_claimed(tried: Try, node: dict[str, Any]) -> dict[str, Any]:
+    """Trains pairs of runs until the try has a result; returns it. node: of its study."""
     file = FOLDER / f"{tried.key}.yaml"
     replace_text(file, f"# @package _global_\n{yaml.safe_dump({'study': node})}")
     start, known = time.monotonic(), _finished_pairs(tried)
@@ -270,8 +281,15 @@ def sentences(result: dict[str, Any], metric: Metric) -> list[str]:
             lines.append(f"{result['why'].capitalize()}.")
         more = f"about {needed - result['pairs']} more pairs" if needed else "no number of pairs"
         lines.append(f"If differences stay as they are, {more} would decide.")
-    lines.append(_cost_sentence(result["cost"]))
+    lines += [_cost_sentence(result["cost"]), _unequal_times(result)]
     return [line for line in lines if line]
+
+
+def _unequal_times(result: dict[str, Any]) -> str:
+    ratio = result["cost"]["seconds"]
+    if result["match"] != "seconds" or ratio is None or abs(ratio - 1) <= TIME_TOLERANCE:
+        return ""
+    return "Warning: the times are not equal, although seconds were matched."
 
 
 def _cost_sentence(costs: dict[str, float | None]) -> str:

@@ -74,7 +74,7 @@ def test_the_largest_size_is_foretold():
 def test_the_forecast_is_that_of_the_known_law(written):
     """Losses have an error of 0.2 %, and the forecast is a mean."""
     found = content(results(written)).forecast
-    assert found.intact and found.ahead == pytest.approx((256 / 192) ** 4, rel=0.1)
+    assert not found.why_not and found.ahead == pytest.approx((256 / 192) ** 4, rel=0.1)
     for row in found.rows:
         gain = 1.3 if row.name.startswith("attn=linear") else 1.0
         params = 12 * 4 * 256**2 + 256 * 256
@@ -95,12 +95,30 @@ def test_a_changed_forecast_is_seen(written):
     kept = json.loads(path.read_text())
     assert digest(kept) == kept["sha256"]
     changed = json.loads(path.read_text())
-    changed["predictions"][f"baseline {TOP}"]["mean"] += 1e-9
+    changed["predictions"][f"baseline {TOP}"] |= {"mean": 0.1, "low": "x"}
     try:
         path.write_text(json.dumps(changed))
-        assert not content(results(written)).forecast.intact
+        found = content(results(written))
+        assert found.sentence.startswith("There is no forecast: forecast.json was changed")
+        assert not found.forecast.rows
     finally:
         path.write_text(json.dumps(kept, indent=2) + "\n")
+
+
+def test_a_forecast_of_another_ladder_is_kept_under_another_name(tmp_path):
+    """The largest size of the study is now another, which has not begun."""
+    whole = ladder(forecast=True)
+    open_ = without_largest(whole)
+    folder = write(open_, tmp_path)
+    old = {"time": "2026-01-01", "predictions": {"baseline model.dim=64 x5": {}}}
+    old["sha256"] = digest(old)
+    (folder / FILE).write_text(json.dumps(old))
+    found = content(results(folder))
+    assert found.sentence.startswith("There is no forecast: forecast.json is of a ladder with")
+    plan = Plan(folder, whole)
+    writer.write(plan, plan.runs)
+    assert json.loads((folder / f"forecast_{old['sha256'][:8]}.json").read_text()) == old
+    assert content(results(folder)).forecast.rows
 
 
 def test_no_forecast_is_written_after_the_larger_runs_have_begun(tmp_path, capsys):
@@ -115,7 +133,7 @@ def test_no_forecast_is_written_after_the_larger_runs_have_begun(tmp_path, capsy
 def test_a_damaged_forecast_is_a_sentence(tmp_path):
     folder = write(ladder(forecast=True), tmp_path)
     (folder / FILE).write_text('{"time": 3}')
-    with pytest.raises(ConfigError, match=FILE):
+    with pytest.raises(ConfigError, match=rf"{FILE}: must have sha256, predictions.* Restore it"):
         results(folder)
 
 

@@ -87,7 +87,7 @@ def test_the_report_compares_no_run_of_the_noise_floor():
     assert order == pytest.approx(every / 2) and dropout == 0
     assert {one.runs for one in found.noise} == {4}
     page = markdown(report_of(results()))
-    assert "| order of the data | 0.06 |" in page and "| dropout | 0 | - |" in page
+    assert "| order of the data | 0.06 | 0.04 to 0.24 |" in page and "| dropout | 0 | - |" in page
     assert "is 0.13 nats (95 % CI 0.07 to 0.48). With only one source varied: 0.06 by order" in page
 
 
@@ -98,6 +98,8 @@ def test_the_report_compares_no_run_of_the_noise_floor():
         ([], {"tune": {"optim.lr": [1e-3, 1e-2]}}, "study.noise_floor: is of one baseline"),
         (["data.seed=3"], {}, "data.seed: is varied by study.noise_floor, so it must be null"),
         ([], {"noise_floor": ["init"]}, "study.noise_floor"),
+        ([], {"noise_floor": []}, "study.noise_floor: must be true, or a list of different"),
+        ([], {"noise_floor": ["order", "order"]}, "study.noise_floor: must be true, or a list"),
     ],
 )
 def test_a_noise_floor_that_cannot_be_run_is_refused(words, node, fault):

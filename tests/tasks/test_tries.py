@@ -6,7 +6,8 @@ import math
 import pytest
 
 from tasks.cli import main
-from tasks.study.tries import Try, _discoveries, sentences
+from tasks.study.state import claim
+from tasks.study.tries import FOLDER, Try, _discoveries, run_try, sentences
 from tests.train_processes import TINY, text_file
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.metric import metric
@@ -97,6 +98,7 @@ RESULT = {
     "difference": {"mean": -0.05, "low": -0.07, "high": -0.03},
     "pairs": 5,
     "effect": 0.5,
+    "match": "none",
     "improves": True,
     "noise_of_one_run": 0.1,
     "pairs_to_decide": 5,
@@ -113,6 +115,12 @@ def test_a_result_in_words():
         " 0.070, 5 pairs).",
         "The standard deviation of one run of the base is 0.10 nats, more than this difference.",
     ]
+    half = RESULT | {"match": "seconds", "cost": RESULT["cost"] | {"seconds": 0.5}}
+    assert sentences(half, loss)[-2:] == [
+        "The change has 0.5 of the time of a run of the base.",
+        "Warning: the times are not equal, although seconds were matched.",
+    ]
+
     assert sentences(RESULT | {"decision": "discard"}, loss)[0] == (
         "Discard norm=layer: val/loss is better by 0.050 nats, less than the 0.5 nats that matter"
         " (always-valid 95 % interval 0.030 to 0.070, 5 pairs)."
@@ -134,3 +142,11 @@ def test_a_result_in_words():
     )
     lost = RESULT | {"decision": "discard", "why": "1 of 1 runs diverged: it is not finite"}
     assert sentences(lost, loss) == ["Discard norm=layer: 1 of 1 runs diverged: it is not finite."]
+
+
+def test_two_tries_of_one_change_at_once(tmp_path, monkeypatch):
+    """The second one would match the seconds of its own measurement."""
+    monkeypatch.chdir(tmp_path)
+    tried = Try(("model.dim=16",), ("norm=layer",), "val/loss")
+    with claim(FOLDER, f".{tried.key}"), pytest.raises(ConfigError, match="by another process"):
+        run_try(tried)

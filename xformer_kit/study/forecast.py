@@ -40,3 +40,14 @@ def digest(forecast: Any) -> str:
 def is_intact(forecast: Any) -> bool:
     """Whether a forecast has the hash with which it was written."""
     return bool(digest(forecast) == forecast.get("sha256"))
+
+
+def run_name(variant: Node) -> str:
+    """The name of an entry of the plan in a forecast: variant and rung."""
+    return f"{variant['name']} {variant['rung']['name']}"
+
+
+def is_of(forecast: Any, variants: Sequence[Node]) -> bool:
+    """Whether a forecast is of these entries of a plan, not of those of another ladder."""
+    names = {run_name(variants[i]) for i in foretold(variants) if not variants[i].get("source")}
+    return names == forecast["predictions"].keys()

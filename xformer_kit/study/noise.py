@@ -38,10 +38,12 @@ def seed_values(source: str, first: int, seed: int) -> dict[str, int]:
 
 def faults(node: Node) -> Iterator[Fault]:
     """Settings of a complete node that its noise floor contradicts."""
-    if not sources(node):
+    chosen, why = node["noise_floor"], ""
+    if chosen is False:
         return
-    why = ""
-    if node["command"] is not None:
+    if chosen is not True and len({*chosen}) != (len(chosen) or -1):
+        why = "must be true, or a list of different names"
+    elif node["command"] is not None:
         why = "varies seeds that a command does not have; the noise of all is in every report"
     elif node["tune"]:
         why = "is of one baseline, and study.tune has several"

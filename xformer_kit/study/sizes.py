@@ -34,6 +34,8 @@ def faults(node: Node, factors: Factors) -> Iterator[Fault]:
         yield Fault("study.sizes", "must list two sizes or more, each {key: value}", found, example)
     elif len({str(sorted(size.items())) for size in found}) < len(found):
         yield Fault("study.sizes", "must be different", found, example)
+    elif any(key == "seed" or str(key).startswith("study.") for size in found for key in size):
+        yield Fault("study.sizes", "must set options of the model or of training", found, example)
     elif node["design"]["name"] in ("ladder", "search"):
         rule = f"is not for design={node['design']['name']}"
         yield Fault("study.sizes", rule, found, "Take another design.")

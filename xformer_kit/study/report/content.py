@@ -127,33 +127,42 @@ def content(all_results: Results) -> Content:
     drawn = drawn_metrics(results, metric.name)
     noise = noise_of(all_results, base.runs.values)
     search = search_summary(all_results, every)
-    content = Content(
-        results=results,
-        metric=metric,
-        setting=_setting(all_results, every),
-        variants=every,
-        sentence=" ".join(filter(None, [largest.sentence, unequal_times(results, every)])),
-        sentences=[_baseline_sentence(base, metric, noise), *largest.sentences],
-        partial=(search.partial if search else "") or _partial_sentence(all_results),
-        matched=budget_sentence(results, every),
-        tuning=tuning_sentences(results, every),
-        claim=_evaluate_claim(results, every),
-        effects=_effect_results(results, every),
-        secondary=secondary_metrics(results, every),
-        irregular_runs=_irregular_runs(all_results),
-        notes=[
-            *comparability_notes(results, every),
-            *stop.notes(results),
-            *([search.caution] if search and search.caution else []),
-        ],
-        curves={name: curves(results, every, name) for name in drawn},
-        difference_curves=difference_curves(results, every, drawn[0]) if drawn else [],
-        versions=_versions(all_results),
-        samples=_common_samples(results, every),
-        search=search,
-        noise=noise,
-        hardly_trained=hardly_trained(results, every),
+    return _at_all_sizes(
+        Content(
+            results=results,
+            metric=metric,
+            setting=_setting(all_results, every),
+            variants=every,
+            sentence=" ".join(filter(None, [largest.sentence, unequal_times(results, every)])),
+            sentences=[_baseline_sentence(base, metric, noise), *largest.sentences],
+            partial=(search.partial if search else "") or _partial_sentence(all_results),
+            matched=budget_sentence(results, [one for size in each for one in size.variants]),
+            tuning=tuning_sentences(results, every),
+            claim=_evaluate_claim(results, every),
+            effects=_effect_results(results, every),
+            secondary=secondary_metrics(results, every),
+            irregular_runs=_irregular_runs(all_results),
+            notes=[
+                *comparability_notes(results, every),
+                *stop.notes(results),
+                *([search.caution] if search and search.caution else []),
+            ],
+            curves={name: curves(results, every, name) for name in drawn},
+            difference_curves=difference_curves(results, every, drawn[0]) if drawn else [],
+            versions=_versions(all_results),
+            samples=_common_samples(results, every),
+            search=search,
+            noise=noise,
+            hardly_trained=hardly_trained(results, every),
+        ),
+        each,
+        all_results,
     )
+
+
+def _at_all_sizes(content: Content, each: list[SizeResult], all_results: Results) -> Content:
+    """Adds the results at several sizes, or the laws and the forecast of a ladder."""
+    metric, base = content.metric, content.baseline
     if len(each) > 1:
         return _at_sizes(content, each)
     ladder = fit_laws(compared_runs(all_results))
@@ -162,7 +171,9 @@ def content(all_results: Results) -> Content:
     content = _on_ladder(content, ladder)
     if (written := compared(all_results, metric)) is None:
         return content
-    own = [one for one in forecast_sentences(written, metric) if base.name in one]
+    own = [
+        one for one in forecast_sentences(written, metric) if base.name in one or written.why_not
+    ]
     return replace(content, forecast=written, sentence=" ".join([*own[-1:], content.sentence]))
 
 

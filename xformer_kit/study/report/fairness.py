@@ -11,14 +11,17 @@ TIME_TOLERANCE = 0.1  # relative differences in time up to this are not reported
 
 
 def budget_sentence(results: Results, variants: list[VariantResult]) -> str:
-    """The cost that was matched, and the largest difference from the baseline."""
+    """The cost that was matched, and the largest difference from the baseline. variants: of all
+    sizes, at each the baseline first; differences in other costs are those at the last size.
+    """
     budget = results.study["budget"]
+    largest = variants[max(i for i, one in enumerate(variants) if one.verdict is None) :]
     if budget["match"] == "none":
-        return "No budget was matched." + _largest_difference(variants, "params", "parameters")
+        return "No budget was matched." + _largest_difference(largest, "params", "parameters")
     text = _remaining_differences(variants[1:], budget)
     if budget["match"] == "seconds":
         text += " They were planned from the measured time of a step."
-        text += _largest_difference(variants, "seconds", "measured time")
+        text += _largest_difference(largest, "seconds", "measured time")
     return text
 
 

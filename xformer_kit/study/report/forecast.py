@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from xformer_kit.study.forecast import foretold, is_intact
+from xformer_kit.study.forecast import foretold, is_intact, is_of, run_name
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.numbers import NONE
 from xformer_kit.study.report.document import Table
 from xformer_kit.study.report.laws import VariantLaw, fit_laws
 from xformer_kit.study.report.noise import compared_runs
-from xformer_kit.study.results import Results, rung_name
+from xformer_kit.study.results import Results
 from xformer_kit.study.statistics import Estimate, Interval
 from xformer_kit.study.variants import variant_results
 
@@ -43,7 +43,7 @@ class Forecast:
     time: str
     sha256: str
     ahead: float  # FLOPs of the largest run / those of the largest run that was fitted
-    intact: bool
+    why_not: str = ""  # why it is no forecast of these runs; empty if it is
 
 
 def predictions(results: Results) -> dict[str, dict[str, Any]]:
@@ -55,7 +55,7 @@ def predictions(results: Results) -> dict[str, dict[str, Any]]:
     kept = [i for i in range(len(results.variants)) if i not in indices]
     fitted = fit_laws(results.select_variants(kept))
     laws = {one.label: one for one in fitted.variants} if fitted else {}
-    return {_name(results.variants[i]): _prediction(results.variants[i], laws) for i in indices}
+    return {run_name(results.variants[i]): _prediction(results.variants[i], laws) for i in indices}
 
 
 def _prediction(variant: Mapping[str, Any], laws: Mapping[str, VariantLaw]) -> dict[str, Any]:
@@ -66,19 +66,19 @@ def _prediction(variant: Mapping[str, Any], laws: Mapping[str, VariantLaw]) -> d
     return {**size, **one.law.predict(cost["params"], cost["tokens"])._asdict()}
 
 
-def _name(variant: Mapping[str, Any]) -> str:
-    return f"{variant['name']} {rung_name(variant)}"
-
-
 def compared(results: Results, metric: Metric) -> Forecast | None:
     """The written forecast of a study with what was measured; None if there is none."""
     written = results.forecast
     if written is None:
         return None
     results = compared_runs(results)
+    if not is_intact(written):
+        return Forecast([], "", "", 0.0, "was changed after it was written: its hash is another")
+    if not is_of(written, results.variants):
+        return Forecast([], "", "", 0.0, "is of a ladder with another largest size")
     indices, rows = foretold(results.variants), list[Foretold]()
     for i in indices:
-        name = _name(results.variants[i])
+        name = run_name(results.variants[i])
         (own,) = variant_results(results.select_variants([i]), metric)
         found = written["predictions"].get(name, {})
         estimate = Estimate(*(found.get(key) for key in Estimate._fields))
@@ -86,13 +86,13 @@ def compared(results: Results, metric: Metric) -> Forecast | None:
     flops = [one["cost"]["flops"] for one in results.variants]
     below = max(x for i, x in enumerate(flops) if i not in indices)
     ahead = max(flops[i] for i in indices) / below
-    return Forecast(rows, written["time"], written["sha256"], ahead, is_intact(written))
+    return Forecast(rows, written["time"], written["sha256"], ahead)
 
 
 def forecast_sentences(found: Forecast, metric: Metric) -> Iterator[str]:
     """The forecast and its error, in words."""
-    if not found.intact:
-        yield "The forecast was changed after it was written: its hash is another."
+    if found.why_not:
+        yield f"There is no forecast: forecast.json {found.why_not}."
     for row in found.rows:
         if row.forecast.mean is None:
             yield f"{row.name} has no forecast: {UNDETERMINED}."
@@ -112,6 +112,8 @@ def forecast_sentences(found: Forecast, metric: Metric) -> Iterator[str]:
 
 
 def table(found: Forecast, metric: Metric) -> Table:
+    if found.why_not:
+        return Table("Forecast", [], [])
     return Table(
         "Forecast",
         ["run", "foretold", "95 % CI", "measured", "its 95 % CI", "error"],

@@ -5,8 +5,9 @@ numbers and of each that `study.noise_floor` varied apart.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from xformer_kit.study.metric import Metric
+from xformer_kit.study.metric import Metric, decimals
 from xformer_kit.study.noise import SOURCES
+from xformer_kit.study.numbers import NONE
 from xformer_kit.study.report.document import Table
 from xformer_kit.study.results import Results
 from xformer_kit.study.statistics import Estimate, standard_deviation
@@ -48,8 +49,9 @@ def noise_sentence(found: list[Noise], metric: Metric) -> str:
     everything, *apart = found
     if everything.sd.mean is None:
         return ""
-    size, span = metric.estimate(everything.sd, unit=True)
-    text = f"The noise of one run, its standard deviation over seeds, is {size} (95 % CI {span})."
+    size, span = _cells(everything, metric)
+    size = f"{size} {metric.unit}".strip() + f" (95 % CI {span})" * (span != NONE)
+    text = f"The noise of one run, its standard deviation over seeds, is {size}."
     each = [
         f"{_cells(one, metric)[0]} by {SOURCES[one.source]}"
         for one in apart
@@ -59,8 +61,14 @@ def noise_sentence(found: list[Noise], metric: Metric) -> str:
 
 
 def _cells(one: Noise, metric: Metric) -> tuple[str, str]:
-    """The standard deviation and its interval; 0 has no digits."""
-    return ("0", "-") if one.sd.mean == 0 else metric.estimate(one.sd)
+    """The standard deviation with as many digits as its size has, and its interval with as many.
+    The interval is wide, and its digits would round small ones to 0.
+    """
+    if not one.sd.mean:
+        return (NONE if one.sd.mean is None else "0"), NONE
+    digits = decimals(one.sd.mean * metric.scale)
+    mean, low, high = (metric.format(x, digits, unit=False) for x in one.sd)
+    return mean, f"{low} to {high}"
 
 
 def table(found: list[Noise], metric: Metric) -> Table:

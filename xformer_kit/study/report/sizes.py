@@ -114,21 +114,23 @@ def _slope(sizes: Sequence[SizeResult], variants: Sequence[VariantResult]) -> Di
 def headline(sizes: Sequence[SizeResult], reference: str, metric: Metric) -> str:
     """Compared with placement=pre: post is worse at all 3 sizes (by 0.60, 0.52 and 0.4 nats);
     sandwich is worse at model.dim=64 (by 0.21 nats) and has no significant difference at
-    model.dim=128 and model.dim=256. Of more than MAX_NAMES variants, those with the same outcomes
-    are named together.
+    model.dim=128 and model.dim=256. Variants with one text are named together; of more than
+    MAX_NAMES variants the sizes of differences are left out.
     """
     variants = list(zip(*(size.variants[1:] for size in sizes), strict=True))
     factor = common_factor([reference, *(own[0].name for own in variants)])
     names = [own[0].name.removeprefix(factor) for own in variants]
-    if len(variants) <= MAX_NAMES:
-        each = (_text(sizes, own, metric) for own in variants)
-        clauses = [f"{name} {text}" for name, text in zip(names, each, strict=True)]
-        return f"Compared with {reference}: {'; '.join(clauses)}."
-    groups: dict[str, list[str]] = {}
+    with_sizes, groups = metric if len(variants) <= MAX_NAMES else None, dict[str, list[str]]()
     for name, own in zip(names, variants, strict=True):
-        groups.setdefault(_text(sizes, own), []).append(name)
-    clauses = [f"{join(each)} ({len(each)}): {text}" for text, each in groups.items()]
-    return f"Compared with {reference}, {'; '.join(sorted(clauses, key=_order))}."
+        groups.setdefault(_text(sizes, own, with_sizes), []).append(name)
+    clauses = []
+    for text, each in groups.items():
+        count = f" ({len(each)})" * (len(each) > MAX_NAMES // 2)
+        without_verb = text.removeprefix("is ").removeprefix("has ")
+        clauses.append(
+            f"{join(each)}{count}: {without_verb}" if len(each) > 1 else f"{each[0]} {text}"
+        )
+    return f"Compared with {reference}: {'; '.join(sorted(clauses, key=_order))}."
 
 
 def _order(clause: str) -> bool:
@@ -147,9 +149,8 @@ def _text(
     for outcome, at in sorted(found.items(), key=lambda pair: pair[0] not in ("better", "worse")):
         where = join([sizes[i].name for i in at])
         if len(at) == len(sizes):
-            where = f"all {len(at)} sizes"
-        text = OUTCOME_TEXTS[outcome]
-        text = f"{text if metric else text.removeprefix('is ').removeprefix('has ')} at {where}"
+            where = "both sizes" if len(at) == 2 else f"all {len(at)} sizes"
+        text = f"{OUTCOME_TEXTS[outcome]} at {where}"
         if metric and outcome in ("better", "worse"):
             wording = Wording(metric, None, 1)
             differences = [variants[i].verdict.difference for i in at]

@@ -94,6 +94,7 @@ def differences(content: Content) -> Table:
     )
     if any(verdict.difference.method == "bootstrap" for _, verdict in known):
         note += " From 20 seeds on, intervals are from the BCa bootstrap."
+    note += _top_rung_note(content)
     if content.margin:
         header.append("p (equivalence)")
         large = content.metric.format_exact(content.margin)
