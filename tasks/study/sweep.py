@@ -28,7 +28,7 @@ from xformer_kit.text.command_lines import quoted, xformer
 
 SIGNAL_CODES = [128 + number for number in SIGNALS]  # exit codes of a run that a signal stopped
 # numbers in summary.json that are no metrics
-NO_METRICS = ("steps", "stopped", "steps_left_out", "epoch_examples_dropped")
+NO_METRICS = ("steps", "stopped", "steps_left_out", "epoch_examples_dropped", "unigram_loss")
 MAX_LAUNCHES = 3  # of one run by one process
 POLL_SECONDS = 1.0  # between two checks of runs that other processes have locked
 _command_lines: list[Any] = []  # the checked command line of this process
