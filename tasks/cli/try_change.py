@@ -29,6 +29,7 @@ OPTIONS = {
     "--effect A": "the smallest improvement that matters; a change is discarded if less is certain",
     "--match params|flops|tokens|seconds": "the cost that is made equal to that of the base",
     "--tolerance A": "of the matched cost, study.budget.tolerance (0.01)",
+    "--noise": "train the base also with one source of random numbers varied at a time",
     "--metric NAME": f"the metric of the comparison ({VAL_LOSS})",
     "--json": "print plain data",
 }
@@ -49,6 +50,7 @@ def run(args: Any) -> int:
         args.pairs or 20,
         None if args.budget is None else seconds(args.budget),
         0.01 if args.tolerance is None else args.tolerance,
+        bool(args.noise),
     )
     result = run_try(tried)
     print_result(args, result, lambda: [*map(print_line, sentences(result, metric(tried.metric)))])

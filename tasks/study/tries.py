@@ -29,7 +29,9 @@ from xformer_kit.config.line.overrides import UNREADABLE, expand
 from xformer_kit.files.saved_files import read_object
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.study.metric import Metric
+from xformer_kit.study.noise import SOURCES
 from xformer_kit.study.report.fairness import TIME_TOLERANCE
+from xformer_kit.study.report.noise import noise_of
 from xformer_kit.study.results import Results
 from xformer_kit.study.sequential import (
     always_valid_interval,
@@ -49,6 +51,7 @@ CERTAIN = 1e30  # t^2 of equal differences
 class Try:
     """A change of a base. base and change: overrides. effect: the smallest improvement that
     matters. seconds: the budget; None: no limit. tolerance: of the cost that is matched.
+    noise: whether the base is also trained with one source of random numbers varied at a time.
     """
 
     base: tuple[str, ...]
@@ -59,6 +62,7 @@ class Try:
     pairs: int = 20
     seconds: float | None = None
     tolerance: float = 0.01
+    noise: bool = False
 
     @property
     def name(self) -> str:
@@ -100,6 +104,7 @@ class Try:
             "baseline": {"change": {}},
             "labels": {"baseline": "base", f"change={self.name}": self.name},
             "metric": self.metric,
+            "noise_floor": self.noise,
             "budget": {"match": self.match, "tolerance": self.tolerance},
             "log_report": False,
         }
@@ -128,7 +133,7 @@ def _run_claimed(tried: Try, node: dict[str, Any]) -> dict[str, Any]:
     file = FOLDER / f"{tried.key}.yaml"
     replace_text(file, f"# @package _global_\n{yaml.safe_dump({'study': node})}")
     start, known = time.monotonic(), _finished_pairs(tried)
-    pairs = max(1, known)
+    pairs = max(2 if tried.noise else 1, known)
     while True:
         _train(tried, file, pairs)
         result = _result(tried, results(tried.folder))
@@ -204,7 +209,9 @@ def _result(tried: Try, found: Results) -> dict[str, Any]:
     if of_pairs.sd:
         squares = count * (of_pairs.mean / of_pairs.sd) ** 2
     return {
-        **{name: value for name, value in asdict(tried).items() if name not in ("seconds",)},
+        **{
+            name: value for name, value in asdict(tried).items() if name not in ("seconds", "noise")
+        },
         "key": tried.key,
         "study": tried.study,
         "decision": decision,
@@ -212,6 +219,11 @@ def _result(tried: Try, found: Results) -> dict[str, Any]:
         "difference": estimate._asdict(),
         "pairs": count,
         "noise_of_one_run": interval([facts[metric.name] for facts in base.values()]).sd,
+        "noise_by_source": {
+            one.source: one.sd.mean
+            for one in noise_of(found, {seed: facts[metric.name] for seed, facts in base.items()})
+            if one.source
+        },
         "noise_of_a_pair": of_pairs.sd,
         "pairs_to_decide": pairs_to_decide(x, metric.sign, tried.effect),
         "log_evidence": log_evidence(squares, count) if count > 1 else 0.0,
@@ -272,9 +284,15 @@ def sentences(result: dict[str, Any], metric: Metric) -> list[str]:
     lines = [f"{result['decision'].capitalize()} {change}: {text}."]
     noise = result["noise_of_one_run"]
     if noise is not None:
-        smaller = ", more than this difference" if noise > abs(found["mean"]) else ""
-        size = metric.format(noise)
-        lines.append(f"The standard deviation of one run of the base is {size}{smaller}.")
+        text = f"The noise of one run, its standard deviation, is {metric.format(noise)}"
+        smaller = "; the difference is smaller" * (noise > abs(found["mean"]))
+        lines.append(f"{text}{smaller}.")
+        each = [
+            f"{metric.format(sd, unit=False)} by {SOURCES[source]}"
+            for source, sd in result["noise_by_source"].items()
+            if sd is not None
+        ]
+        lines += [f"With only one source varied: {', '.join(each)}."] if each else []
     if result["decision"] == "undecided":
         needed = result["pairs_to_decide"]
         if result["why"]:

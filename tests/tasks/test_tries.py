@@ -7,7 +7,8 @@ import pytest
 
 from tasks.cli import main
 from tasks.study.state import claim
-from tasks.study.tries import FOLDER, Try, _discoveries, run_try, sentences
+from tasks.study.tries import FOLDER, Try, _discoveries, _result, run_try, sentences
+from tests.study.test_noise import results as noisy_results
 from tests.train_processes import TINY, text_file
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.metric import metric
@@ -101,6 +102,7 @@ RESULT = {
     "match": "none",
     "improves": True,
     "noise_of_one_run": 0.1,
+    "noise_by_source": {},
     "pairs_to_decide": 5,
     "cost": dict.fromkeys(
         ("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes", "seconds"), 1.0
@@ -113,7 +115,7 @@ def test_a_result_in_words():
     assert sentences(RESULT, loss) == [
         "Keep norm=layer: val/loss is better by 0.050 nats (always-valid 95 % interval 0.030 to"
         " 0.070, 5 pairs).",
-        "The standard deviation of one run of the base is 0.10 nats, more than this difference.",
+        "The noise of one run, its standard deviation, is 0.10 nats; the difference is smaller.",
     ]
     half = RESULT | {"match": "seconds", "cost": RESULT["cost"] | {"seconds": 0.5}}
     assert sentences(half, loss)[-2:] == [
@@ -142,6 +144,18 @@ def test_a_result_in_words():
     )
     lost = RESULT | {"decision": "discard", "why": "1 of 1 runs diverged: it is not finite"}
     assert sentences(lost, loss) == ["Discard norm=layer: 1 of 1 runs diverged: it is not finite."]
+
+
+def test_the_noise_of_a_try_by_source():
+    """Two variants at four seeds, and the base with only the order varied and with only dropout."""
+    tried = Try((), ("placement=post",), "val/loss", noise=True)
+    assert tried.node()["noise_floor"] is True
+    found = _result(tried, noisy_results())
+    half = pytest.approx(found["noise_of_one_run"] / 2)
+    assert found["noise_by_source"] == {"order": half, "dropout": 0.0}
+    assert found["pairs"] == 4
+    text = " ".join(sentences(found | {"why": ""}, metric("val/loss")))
+    assert "With only one source varied: 0.06 by order of the data, 0" in text
 
 
 def test_two_tries_of_one_change_at_once(tmp_path, monkeypatch):
