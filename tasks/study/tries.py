@@ -288,7 +288,7 @@ def sentences(result: dict[str, Any], metric: Metric) -> list[str]:
         smaller = "; the difference is smaller" * (noise > abs(found["mean"]))
         lines.append(f"{text}{smaller}.")
         each = [
-            f"{metric.format(sd, unit=False)} by {SOURCES[source]}"
+            f"{metric.format(sd, unit=False) if sd else '0'} by {SOURCES[source]}"
             for source, sd in result["noise_by_source"].items()
             if sd is not None
         ]

@@ -155,7 +155,7 @@ def test_the_noise_of_a_try_by_source():
     assert found["noise_by_source"] == {"order": half, "dropout": 0.0}
     assert found["pairs"] == 4
     text = " ".join(sentences(found | {"why": ""}, metric("val/loss")))
-    assert "With only one source varied: 0.06 by order of the data, 0" in text
+    assert "With only one source varied: 0.06 by order of the data, 0 by dropout." in text
 
 
 def test_two_tries_of_one_change_at_once(tmp_path, monkeypatch):
