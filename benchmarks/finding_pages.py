@@ -48,7 +48,10 @@ def _expected(expect: Any) -> str:
     for one in [expect] if isinstance(expect, dict) else expect:
         relation = RELATIONS.get(one["is"], f"{one['is']} than")
         groups.setdefault(f"{relation} {one.get('than', 'baseline')}", []).append(one["variant"])
-    return "; ".join(f"{', '.join(names)}: {text}" for text, names in groups.items())
+    return "; ".join(
+        f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} {text}"
+        for text, names in groups.items()
+    )
 
 
 def _missing(found: dict[str, Any]) -> str:

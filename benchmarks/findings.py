@@ -33,7 +33,7 @@ def finding(folder: Path) -> dict[str, Any] | None:
     runs = json.loads((folder / "plan.json").read_text())["runs"]
     return {
         "question": said.question,
-        "paper": said.paper,
+        "paper": found.claim.get("paper") or "",
         "outcome": said.claim.outcome,
         "claim": said.claim_sentence,
         "answer": said.sentence,

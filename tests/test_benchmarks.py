@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as every
+from benchmarks.finding_pages import page
+from benchmarks.findings import draw, finding
+from tests.studies import placements, write
 
 pytestmark = pytest.mark.extended
 
@@ -46,3 +49,16 @@ def test_a_failed_benchmark_is_named_and_the_others_run(monkeypatch, capfd):
     out, err = capfd.readouterr()
     assert "Time until `--help`" in out
     assert err.endswith("\nfailed: data (exit code 2)\n")
+
+
+def test_a_finished_study_becomes_a_page(tmp_path):
+    """With the claim of findings/norm_without_warmup, whose page it is."""
+    expect = {"variant": "placement=post", "is": "worse"}
+    claim = {"paper": "Xiong et al., 2020, arXiv:2002.04745", "expect": expect}
+    folder = write(placements(claim=claim), tmp_path)
+    about = {"time": "2026-12-01", "cpu": "CPU", "cores": 2, "versions": {"torch": "2.13.0"}}
+    text = page("norm_without_warmup", finding(folder) | about)
+    assert "(https://arxiv.org/abs/2002.04745)" in text and "## Held" in text
+    assert "- placement=post is worse than baseline by 0.0" in text
+    draw(folder, tmp_path / "forest.svg")
+    assert (tmp_path / "forest.svg").read_text().count("placement=post") > 0
