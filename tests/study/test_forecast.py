@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tasks.study import forecast as writer
+from tasks.study import sweep
 from tasks.study.collect import results
 from tests.studies import LAW, ended, ladder, ladder_law, write
 from xformer_kit.registry import ConfigError
@@ -141,3 +142,16 @@ def test_only_a_ladder_is_foretold():
     node = {"factors": {"placement": ["post"]}, "baseline": {"placement": "pre"}, "forecast": True}
     (fault,) = study_node.faults(node)
     assert str(fault).startswith("study.forecast: extrapolates a scaling law")
+
+
+def test_the_largest_size_is_launched_after_its_forecast(monkeypatch):
+    """A run that a signal stops ends the study without a forecast."""
+    found, codes = [], [0, 0, 130]
+    monkeypatch.setattr(writer, "split", lambda plan: (["small"], ["large"]))
+    monkeypatch.setattr(writer, "write", lambda plan, larger: found.append(("forecast", larger)))
+    monkeypatch.setattr(sweep, "launch", lambda plan, *_: found.append(plan) or codes.pop(0))
+    every = ["small", "large"]
+    assert sweep.launch_foretold(every, None, [], False, None) == 0
+    assert found == [["small"], ("forecast", ["large"]), every]
+    found.clear()
+    assert sweep.launch_foretold(every, None, [], False, None) == 130 and found == [["small"]]

@@ -171,10 +171,9 @@ def _at_all_sizes(content: Content, each: list[SizeResult], all_results: Results
     content = _on_ladder(content, ladder)
     if (written := compared(all_results, metric)) is None:
         return content
-    own = [
-        one for one in forecast_sentences(written, metric) if base.name in one or written.why_not
-    ]
-    return replace(content, forecast=written, sentence=" ".join([*own[-1:], content.sentence]))
+    of_base = [row for row in written.rows if row.label == base.label]
+    own = forecast_sentences(replace(written, rows=of_base[-1:]), metric)
+    return replace(content, forecast=written, sentence=" ".join([*own, content.sentence]))
 
 
 def _at_sizes(content: Content, sizes: list[SizeResult]) -> Content:

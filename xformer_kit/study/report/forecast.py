@@ -23,6 +23,7 @@ UNDETERMINED = "the runs of the smaller sizes do not determine its law"
 class Foretold:
     """The forecast of one variant on one rung, and its runs."""
 
+    label: str  # of the variant
     name: str  # variant and rung
     forecast: Estimate
     measured: Interval
@@ -82,7 +83,7 @@ def compared(results: Results, metric: Metric) -> Forecast | None:
         (own,) = variant_results(results.select_variants([i]), metric)
         found = written["predictions"].get(name, {})
         estimate = Estimate(*(found.get(key) for key in Estimate._fields))
-        rows.append(Foretold(name, estimate, own.best.interval))
+        rows.append(Foretold(own.label, name, estimate, own.best.interval))
     flops = [one["cost"]["flops"] for one in results.variants]
     below = max(x for i, x in enumerate(flops) if i not in indices)
     ahead = max(flops[i] for i in indices) / below

@@ -11,23 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.study.answer import MAX_NAMES, StudyAnswer, answers, common_factor, join
+from xformer_kit.study.answer import (
+    MAX_NAMES,
+    OUTCOME_TEXTS,
+    StudyAnswer,
+    answers,
+    common_factor,
+    join,
+)
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.report.laws import split_by_rung, top_rung
 from xformer_kit.study.results import Results, rung_name
 from xformer_kit.study.statistics import Difference, holm, paired_difference
 from xformer_kit.study.variants import VariantResult, variant_results
 from xformer_kit.study.wording import Wording
-
-OUTCOME_TEXTS = {
-    "better": "is better",
-    "worse": "is worse",
-    "equivalent": "is equivalent",
-    "not significant": "has no significant difference",
-    "diverged": "diverged",
-    "stopped": "was stopped",
-    "unknown": "is not tested",
-}
 
 
 @dataclass(frozen=True)
@@ -112,9 +109,9 @@ def _slope(sizes: Sequence[SizeResult], variants: Sequence[VariantResult]) -> Di
 
 
 def headline(sizes: Sequence[SizeResult], reference: str, metric: Metric) -> str:
-    """Compared with placement=pre: post is worse at all 3 sizes (by 0.60, 0.52 and 0.4 nats);
-    sandwich is worse at model.dim=64 (by 0.21 nats) and has no significant difference at
-    model.dim=128 and model.dim=256. Variants with one text are named together; of more than
+    """Compared with placement=pre, post: worse at all 3 sizes (by 0.60, 0.52 and 0.4 nats);
+    sandwich: worse at model.dim=64 (by 0.21 nats), no significant difference at model.dim=128 and
+    model.dim=256. Variants with one text are named together; of more than
     MAX_NAMES variants the sizes of differences are left out.
     """
     variants = list(zip(*(size.variants[1:] for size in sizes), strict=True))
@@ -123,14 +120,11 @@ def headline(sizes: Sequence[SizeResult], reference: str, metric: Metric) -> str
     with_sizes, groups = metric if len(variants) <= MAX_NAMES else None, dict[str, list[str]]()
     for name, own in zip(names, variants, strict=True):
         groups.setdefault(_text(sizes, own, with_sizes), []).append(name)
-    clauses = []
-    for text, each in groups.items():
-        count = f" ({len(each)})" * (len(each) > MAX_NAMES // 2)
-        without_verb = text.removeprefix("is ").removeprefix("has ")
-        clauses.append(
-            f"{join(each)}{count}: {without_verb}" if len(each) > 1 else f"{each[0]} {text}"
-        )
-    return f"Compared with {reference}: {'; '.join(sorted(clauses, key=_order))}."
+    clauses = [
+        f"{join(each)}{f' ({len(each)})' * (len(each) > MAX_NAMES // 2)}: {text}"
+        for text, each in groups.items()
+    ]
+    return f"Compared with {reference}, {'; '.join(sorted(clauses, key=_order))}."
 
 
 def _order(clause: str) -> bool:
@@ -150,13 +144,13 @@ def _text(
         where = join([sizes[i].name for i in at])
         if len(at) == len(sizes):
             where = "both sizes" if len(at) == 2 else f"all {len(at)} sizes"
-        text = f"{OUTCOME_TEXTS[outcome]} at {where}"
+        text = f"{OUTCOME_TEXTS.get(outcome, outcome)} at {where}"
         if metric and outcome in ("better", "worse"):
             wording = Wording(metric, None, 1)
             differences = [variants[i].verdict.difference for i in at]
             text += f" (by {join([wording.size(d) for d in differences])})"
         texts.append(text)
-    return join(texts)
+    return ", ".join(texts)
 
 
 def trend_sentence(one: Trend, metric: Metric) -> str:
@@ -165,11 +159,12 @@ def trend_sentence(one: Trend, metric: Metric) -> str:
     if d.low is None:
         return f"The trend of {one.variant} with size is not tested: it needs more seeds."
     mean, span = metric.estimate(d, signed=True)
+    mean = f"{mean} {metric.unit}".rstrip()
     outcome = Wording(metric, None, 1).outcome(d, one.p)
     clear = "" if outcome in ("better", "worse") else ", not significant"
     return (
         f"For each doubling of the parameters the difference of {one.variant} changes by {mean}"
-        f" {metric.unit} (95 % CI {span}{clear})."
+        f" (95 % CI {span}{clear})."
     )
 
 
