@@ -227,7 +227,7 @@ def resolve(
         largest = max(base, key=lambda variant: variant.cost["flops"])
         sized += [noise.variant_of(largest, source) for source in varied]
     planned_runs = runs(sized, node, costs.key)
-    if faults := _duplicate_faults(planned_runs):
+    if faults := _duplicate_faults(node, planned_runs):
         raise ConfigError(faults)
     return StudyPlan(node, command, components, sized, planned_runs, costs, compose, size)
 
@@ -259,7 +259,7 @@ def _tokenizer_faults(node: Node, planned: Sequence[Variant]) -> Iterator[Fault]
         yield Fault("study.metric", rule, node["metric"], f"Try study.metric={fix}.")
 
 
-def _duplicate_faults(all_runs: list[StudyRun]) -> list[Fault]:
+def _duplicate_faults(node: Node, all_runs: list[StudyRun]) -> list[Fault]:
     """Returns the faults of variants with the same run key: their difference was overridden by the
     budget, or does not affect training.
     """
@@ -274,8 +274,10 @@ def _duplicate_faults(all_runs: list[StudyRun]) -> list[Fault]:
         "Leave one of them out with study.exclude; the seed and study.budget.by are set for every"
         " variant."
     )
-    of_sizes = any(one is not other and one.label == other.label for one, other in pairs)
-    return [Fault("study.sizes" if of_sizes else "study.factors", rule, fix=fix) for rule in rules]
+    path = "study.factors"
+    if any(one is not other and one.label == other.label for one, other in pairs):
+        path = "study.sizes" if node["sizes"] else "study.design.sizes"
+    return [Fault(path, rule, fix=fix) for rule in rules]
 
 
 @dataclass

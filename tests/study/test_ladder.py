@@ -182,7 +182,7 @@ def test_contradictory_ladders_are_refused(more, fault):
         ),
         (
             {"sizes": {"model.dim": [8, 12, 16, 16]}},
-            "study.factors: baseline model.dim=16 x5 and baseline model.dim=16 x5 are the same run",
+            "study.design.sizes: baseline model.dim=16 x5 and baseline model.dim=16 x5 are the",
         ),
     ],
 )
