@@ -2,6 +2,7 @@
 verdict, and what would change it.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from xformer_kit.config import conf_dir
 from xformer_kit.study.report.document import paper_url
 
 PAGES = Path(__file__).parents[1] / "docs" / "findings"
+FORETOLD = "a law fitted to the smaller runs foretells the loss of the largest"
 RELATIONS = {"equal": "equal to", "no_worse": "no worse than"}
 
 
@@ -21,13 +23,13 @@ def page(name: str, found: dict[str, Any]) -> str:
     paper = f"[{found['paper']}]({url})" if url else found["paper"]
     blocks = [
         f"# {found['question']}",
-        f"The claim ({paper}): {_expected(study['study']['claim']['expect'])}.",
+        f"The claim ({paper}): {expected(study['study']['claim'])}.",
         f"## {found['outcome'].capitalize()}",
         found["claim"],
         f"**{found['answer']}**",
     ]
     if (PAGES / f"{name}.svg").exists():
-        blocks.append(f"![Differences from the baseline]({name}.svg)")
+        blocks.append(f"![The outcome drawn]({name}.svg)")
     blocks += [
         "\n".join(f"- {sentence}" for sentence in found["variants"]),
         "## Run it",
@@ -42,8 +44,12 @@ def page(name: str, found: dict[str, Any]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _expected(expect: Any) -> str:
-    """Returns what is expected of which variants, those with one relation together."""
+def expected(claim: Mapping[str, Any]) -> str:
+    """Returns what is expected of which variants, those with one relation together; of a forecast
+    without expectations, that it is right.
+    """
+    if (expect := claim.get("expect")) is None:
+        return FORETOLD
     groups: dict[str, list[str]] = {}
     for one in [expect] if isinstance(expect, dict) else expect:
         relation = RELATIONS.get(one["is"], f"{one['is']} than")

@@ -16,8 +16,9 @@ from benchmarks.finding_pages import PAGES, page
 from benchmarks.measure import RESULTS, machine, save
 from tasks.study.collect import results
 from xformer_kit.study import stop
-from xformer_kit.study.report import plots
-from xformer_kit.study.report.content import content
+from xformer_kit.study.report import law_plots, plots
+from xformer_kit.study.report.content import Content, content
+from xformer_kit.study.report.forecast import forecast_sentences
 
 NAMES = sorted(
     path.stem for path in (Path(__file__).parents[1] / "conf" / "study" / "findings").glob("*.yaml")
@@ -25,17 +26,19 @@ NAMES = sorted(
 
 
 def finding(folder: Path) -> dict[str, Any] | None:
-    """Returns the claim and its outcome; None for an unfinished study."""
+    """Returns the claim, or the forecast of a ladder, and its outcome; None for an unfinished
+    study.
+    """
     found = stop.apply_stopping_rule(results(folder))
     said = content(found)
-    if said.partial or said.claim is None:
+    if said.partial or not (said.claim or said.forecast):
         return None
     runs = json.loads((folder / "plan.json").read_text())["runs"]
     return {
         "question": said.question,
         "paper": found.claim.get("paper") or "",
-        "outcome": said.claim.outcome,
-        "claim": said.claim_sentence,
+        "outcome": said.claim.outcome if said.claim else _error(said),
+        "claim": said.claim_sentence or _forecast(said),
         "answer": said.sentence,
         "variants": said.sentences,
         "runs": len(runs),
@@ -44,11 +47,24 @@ def finding(folder: Path) -> dict[str, Any] | None:
     }
 
 
+def _forecast(said: Content) -> str:
+    """Returns the forecast of every run of the largest size and what was measured."""
+    assert said.forecast
+    return " ".join(forecast_sentences(said.forecast, said.metric))
+
+
+def _error(said: Content) -> str:
+    """Returns the error of the forecast of the largest run in words."""
+    assert said.forecast
+    errors = [row.error for row in said.forecast.rows if row.error is not None]
+    return f"foretold with an error of {100 * abs(errors[-1]):.2g} %" if errors else "not foretold"
+
+
 def draw(folder: Path, file: Path) -> None:
-    """Draws the forest plot of a study."""
+    """Draws the forest plot of a study, or the laws of a ladder."""
     said = content(stop.apply_stopping_rule(results(folder)))
     file.parent.mkdir(exist_ok=True)
-    for figure in plots.forest(said):
+    for figure in [*law_plots.figures(said), *plots.forest(said)][:1]:
         with figure.drawn(wide=True) as canvas:
             canvas.savefig(file, format="svg", metadata={"Date": None})
 

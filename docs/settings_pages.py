@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks.finding_pages import expected
 from docs import markup
 from docs.component_page import config_place
 from docs.config_uses import CONF, configs, key
@@ -186,15 +187,6 @@ def _with_base(node: Mapping[str, Any]) -> dict[str, Any]:
 def _finding(name: str, study: Mapping[str, Any]) -> tuple[str, ...]:
     node = study_node.complete(study, name)
     _, variants = study_node.levels_of(node)
-    expect = node["claim"]["expect"]
-    relations = {"equal": "equal to", "no_worse": "no worse than"}
-    expected = "<br>".join(
-        markup.text(
-            f"{one['variant']} is {relations.get(one['is'], one['is'] + ' than')}"
-            f" {one.get('than', 'baseline')}"
-        )
-        for one in (expect if isinstance(expect, list) else [expect])
-    )
     seeds = node["seeds"] if isinstance(node["seeds"], int) else len(node["seeds"])
     tuned = 1
     for values in (node["tune"] or {}).values():
@@ -205,7 +197,7 @@ def _finding(name: str, study: Mapping[str, Any]) -> tuple[str, ...]:
     link = markup.link(code(name.removeprefix("study/findings/")), config_place(name))
     return (
         f"{link}<br>{markup.text(node['question'])}",
-        expected,
+        "<br>".join(markup.text(one) for one in expected(node["claim"]).split("; ")),
         _outcome(name),
         typeset(node["claim"]["paper"], _no_link),
         f"{runs}, {code(node['metric'])}",

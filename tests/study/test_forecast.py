@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.finding_pages import page
+from benchmarks.findings import draw, finding
 from tasks.study import forecast as writer
 from tasks.study import sweep
 from tasks.study.collect import results
@@ -45,7 +47,7 @@ def without_largest(found):
 def written(tmp_path_factory):
     """The directory of a ladder whose largest size is foretold and then trained."""
     root = tmp_path_factory.mktemp("ladder")
-    whole = ladder(forecast=True)
+    whole = ladder(forecast=True, claim={"paper": "Hoffmann et al., 2022, arXiv:2203.15556"})
     folder = write(without_largest(whole), root)
     plan = Plan(folder, whole)
     writer.write(plan, plan.runs)
@@ -89,6 +91,14 @@ def test_the_answer_has_the_forecast_of_the_baseline_and_its_error(written):
     found = content(results(written))
     assert found.sentence.startswith(f"Foretold for baseline {TOP}: ")
     assert ", an error of 0." in found.sentence
+
+
+def test_a_forecast_becomes_a_page(written):
+    about = {"time": "2026-12-01", "cpu": "CPU", "cores": 2, "versions": {"torch": "2.13.0"}}
+    text = page("foretold_loss", finding(written) | about)
+    assert "## Foretold with an error of 0." in text and "arXiv:2203.15556" in text
+    draw(written, written / "laws.svg")
+    assert "tokens per parameter" in (written / "laws.svg").read_text()
 
 
 def test_a_changed_forecast_is_seen(written):
