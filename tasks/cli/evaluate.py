@@ -162,8 +162,7 @@ def _evaluate_answers(args: Any) -> int:
 def _evaluate_tasks(args: Any, config: Config) -> int:
     """Print the metrics of tasks, and store them with the scores of all items."""
     from tasks.evaluation import stored
-    from tasks.evaluation.harness import evaluate_tasks, harness_faults, load_tasks
-    from xformer_kit.inspect.memory import micro_batch
+    from tasks.evaluation.harness import evaluate_run, harness_faults, load_tasks
 
     refuse(harness_faults(config))
     names = [name for name in args.tasks.split(",") if name]
@@ -171,17 +170,13 @@ def _evaluate_tasks(args: Any, config: Config) -> int:
         raise config_error("--tasks", "must name at least one task", got=repr(args.tasks))
     tasks = load_tasks(names, args.few_shot)
     run = load_run(args, default="last")
-    limit = run.model.max_seq_len
-    max_len = args.max_len or config["model"]["max_len"] or config["data"]["seq_len"]
-    if limit is not None and max_len > limit:
-        rule = f"must be at most {limit:,}, the positions of the model"
-        raise config_error("--max-len", rule, got=f"{max_len:,}")
-    rows = args.batch_size or micro_batch(config)[0]
-    results, unknown = evaluate_tasks(run, tasks, rows, max_len, args.limit)
-    common = {"run": str(run.path), "checkpoint": run.checkpoint, "max_len": max_len}
-    files = [str(stored.store(run.path, result | common)) for result in results.values()]
+    results, common, unknown = evaluate_run(
+        run, tasks, args.limit, max_len=args.max_len, rows=args.batch_size
+    )
+    files = [str(stored.store(run.path, result)) for result in results.values()]
+    own = ("task", "items", *common)
     plain = {
-        name: {key: value for key, value in result.items() if key not in ("task", "items")}
+        name: {key: value for key, value in result.items() if key not in own}
         for name, result in results.items()
     }
     data = common | {"tasks": plain, "files": files, "unknown": unknown}

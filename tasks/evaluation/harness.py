@@ -1,5 +1,6 @@
 """Evaluates a run on tasks of lm-eval: those of the library by name, and local task files."""
 
+import hashlib
 import logging
 import math
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 from tasks import Config, State
 from tasks.evaluation.stored import BITS_PER_BYTE, WEIGHT
+from xformer_kit.inspect.memory import micro_batch
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error, did_you_mean
 from xformer_kit.registry.messages import one_line
@@ -132,6 +134,17 @@ def _not_loaded(name: str, error: Exception) -> ConfigError:
     return config_error(OPTION, f"task '{name}' cannot be loaded", got, fix)
 
 
+def digest(names: Sequence[str], tasks: dict[str, dict[str, Any]]) -> str:
+    """sha256 of what tasks ask: their local files, and the items of each."""
+    found = hashlib.sha256()
+    for path in filter(Path.exists, map(user_path, names)):
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            found.update(file.read_bytes() if file.is_file() else b"")
+    for name, task in tasks["tasks"].items():
+        found.update(f"{name} {list(task.eval_docs)}".encode())
+    return found.hexdigest()
+
+
 def evaluate_tasks(
     run: Any, tasks: dict[str, Any], batch_size: int, max_length: int, limit: int | None = None
 ) -> tuple[dict[str, State], int]:
@@ -157,6 +170,31 @@ def evaluate_tasks(
         rule = f"{', '.join(tasks['tasks'])} cannot be evaluated"
         raise config_error(OPTION, rule, got, "Correct the task.") from None
     return {name: _result(found, name) for name in found["results"]}, model.unknown
+
+
+def evaluate_run(
+    run: Any,
+    tasks: dict[str, Any],
+    limit: int | None = None,
+    *,
+    max_len: int | None = None,
+    rows: int | None = None,
+) -> tuple[dict[str, State], State, int]:
+    """Returns (results of tasks, what they have in common, the number of tokens of answers that
+    stand for unknown text), see `evaluate_tasks`.
+
+    max_len: tokens of a text that are read; None: model.max_len of the run, or data.seq_len. rows:
+    sequences at a time; None: as in the run. Raises ConfigError if the model has fewer positions.
+    """
+    most, config = run.model.max_seq_len, run.config
+    max_len = max_len or config["model"]["max_len"] or config["data"]["seq_len"]
+    if most is not None and max_len > most:
+        rule = f"must be at most {most:,}, the positions of the model"
+        raise config_error("--max-len", rule, got=f"{max_len:,}")
+    rows = rows or micro_batch(config)[0]
+    results, unknown = evaluate_tasks(run, tasks, rows, max_len, limit)
+    common = {"run": str(run.path), "checkpoint": run.checkpoint, "max_len": max_len}
+    return {name: result | common for name, result in results.items()}, common, unknown
 
 
 def _result(found: Any, name: str) -> State:

@@ -1,6 +1,7 @@
 """Results of tasks in the directory of a run, and two of them compared item by item."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from xformer_kit.files.saved_files import read_object
 from xformer_kit.registry import config_error, suggestion
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.paired_items import item_difference, item_sentence
+from xformer_kit.study.results import Results
 from xformer_kit.text.command_lines import xformer
 
 FOLDER = "evaluations"
@@ -30,6 +32,12 @@ def store(run: Path, result: State) -> Path:
     return file
 
 
+def is_of(run: Path, task: str, asked: str) -> bool:
+    """Whether a run has a result of a task with the same items and options."""
+    file = result_file(run, task)
+    return file.is_file() and read_object(file, {}, fix="Delete it.").get("asked") == asked
+
+
 def stored(run: Path, name: str, task: str) -> State:
     """Returns the result of a task of a run. name: of the run on the command line. Raises
     ConfigError if it was not evaluated.
@@ -42,6 +50,39 @@ def stored(run: Path, name: str, task: str) -> State:
         fix = f"{suggestion(task, known, of='It has')} Or: {line}"
         raise config_error("--tasks", rule, fix=fix)
     return read_object(file, {}, fix="Evaluate it again.")
+
+
+def scored(found: Results, task: str, requested: str | None = None) -> Results:
+    """Returns the results of a study with the score of a task as its metric, and its own metric as
+    a secondary one. Runs that have not finished have no score.
+
+    requested: the score; None: the first one of the task. Raises ConfigError for an unknown one.
+    """
+    each = {
+        one.directory: stored(Path(one.directory), one.directory, task)["metrics"]
+        for one in found.outcomes
+        if one.status == "finished"
+    }
+    known = next(iter(each.values()))
+    if not known or requested not in (None, *known):
+        rule = f"'{task}' has no score '{requested}'" if requested else f"'{task}' has no score"
+        raise config_error("--metric", rule, fix=suggestion(requested or "", known, of="It has"))
+    name = requested or next(iter(known))
+    higher, metric = known[name]["higher_is_better"], f"{task}/{name}"
+    study = dict(found.study) | {
+        "metric": metric,
+        "higher_is_better": True if higher is None else higher,
+        "also": list(dict.fromkeys([found.study["metric"], *(found.study.get("also") or ())])),
+        "claim": None,
+        "margin": None,
+    }
+    outcomes = [
+        replace(one, facts={**one.facts, metric: each[one.directory][name]["value"]})
+        if one.directory in each
+        else one
+        for one in found.outcomes
+    ]
+    return replace(found, study=study, outcomes=outcomes)
 
 
 def compare_items(

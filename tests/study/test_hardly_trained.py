@@ -47,3 +47,12 @@ def test_the_note_is_first_after_the_title():
     page = html(report)
     assert page.index("</h1>") < page.index(START) < page.index(report.answer)
     assert markdown(report).splitlines()[2].startswith(f"**{START}")
+
+
+def test_a_claim_says_that_its_runs_are_hardly_trained():
+    known = [variant(), changed("placement", "post")]
+    runs = [finished(i, s, 3.9 + 0.1 * i, unigram_loss=4.0) for i in range(2) for s in range(2)]
+    claim = {"paper": "one", "expect": {"variant": "placement=post", "is": "worse"}}
+    assert report_of(study(known, runs, claim=claim)).claim.endswith(
+        "It was tested on runs that are hardly trained."
+    )

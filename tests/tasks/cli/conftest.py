@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from tasks.run.start import start_run
+from tests.tasks.cli.local_task import write_task
 from tests.tasks.conftest import TINY
 from xformer_kit import compose
 
@@ -27,3 +28,9 @@ def finished(trained, tmp_path, monkeypatch):
     """A run of four steps, whose positions end at 48 tokens; a copy for each test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(trained.parent / "cache"))
     return shutil.copytree(trained, tmp_path / "run")
+
+
+@pytest.fixture
+def task(tmp_path):
+    """A local task file of lm-eval."""
+    return write_task(tmp_path)

@@ -10,36 +10,10 @@ import torch
 
 from tasks.evaluation.harness import harness_faults
 from tests.json_keys import differences, documented_keys
+from tests.tasks.cli.local_task import ITEMS, needs_lm_eval
 from tests.tasks.command_lines import fault, output
 from xformer_kit import load
 from xformer_kit.generate import score
-
-needs_lm_eval = pytest.mark.skipif(
-    "not __import__('importlib.util').util.find_spec('lm_eval')",
-    reason='needs pip install "xformer_kit[eval]"',
-)
-ITEMS = [("the cat", "sat", "sta"), ("the mat", "was", "wsa"), ("a dog", "not", "ton")] * 3
-TASK = """task: letters
-dataset_path: json
-dataset_kwargs: {{cache_dir: {cache}, data_files: {{test: {data}}}}}
-test_split: test
-output_type: multiple_choice
-doc_to_text: "{{{{context}}}}"
-doc_to_choice: "{{{{choices}}}}"
-doc_to_target: "{{{{answer}}}}"
-metric_list: [{{metric: acc}}]
-"""
-
-
-@pytest.fixture
-def task(tmp_path):
-    """A task file with the items; the data are a local file."""
-    data = tmp_path / "items.jsonl"
-    rows = [{"context": c, "choices": choices, "answer": 0} for c, *choices in ITEMS]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    file = tmp_path / "letters.yaml"
-    file.write_text(TASK.format(data=data, cache=tmp_path / "datasets"))
-    return file
 
 
 @needs_lm_eval

@@ -92,14 +92,19 @@ class Content:
 
     @property
     def claim_sentence(self) -> str:
-        """Whether the claim held; empty without a claim."""
+        """Whether the claim held, and on which runs; empty without a claim."""
         if self.claim is None:
             return ""
         correction = (
             " The claim was stated before the runs, so its p-value is not corrected for the other"
             " variants."
         )
-        return self.claim.sentence + correction * (len(self.variants) > 2)
+        caveat = " It was tested on runs that are hardly trained."
+        return (
+            self.claim.sentence
+            + correction * (len(self.variants) > 2)
+            + caveat * bool(self.hardly_trained)
+        )
 
     @property
     def question(self) -> str:
