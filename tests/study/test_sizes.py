@@ -3,6 +3,7 @@ trend, and all p-values are one family.
 """
 
 import random
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -10,7 +11,7 @@ from statsmodels.stats.multitest import multipletests
 
 from tasks.study.resolve import resolve
 from tests.messages import messages
-from tests.studies import changed, finished, report_of, study, variant
+from tests.studies import changed, diverged, finished, report_of, study, variant
 from xformer_kit.config import preflight
 from xformer_kit.study import study_node
 from xformer_kit.study.report.content import content
@@ -79,6 +80,15 @@ def test_the_other_sections_are_of_the_largest_size(found):
     page = markdown(report_of(results()))
     assert "### Differences at each size" in page and "### Trend with size" in page
     assert page.count("| placement=post | model.dim=") == 3 and "x 3 sizes" in page
+
+
+def test_a_baseline_that_diverged_at_a_size_is_in_the_headline():
+    whole = results()
+    outcomes = [diverged(2, o.seed) if o.variant == 2 else o for o in whole.outcomes]
+    said = content(replace(whole, outcomes=outcomes))
+    end = " There is no run of placement=pre to compare with at model.dim=256."
+    assert said.sentence.endswith(end)
+    assert "is not tested: it needs two seeds that finished at every size." in said.sentences[1]
 
 
 def planned(*words, **node):

@@ -124,7 +124,9 @@ def headline(sizes: Sequence[SizeResult], reference: str, metric: Metric) -> str
         f"{join(each)}{f' ({len(each)})' * (len(each) > MAX_NAMES // 2)}: {text}"
         for text, each in groups.items()
     ]
-    return f"Compared with {reference}, {'; '.join(sorted(clauses, key=_order))}."
+    own = [size.name for size in sizes if not size.variants[0].runs.values]
+    missing = f" There is no run of {reference} to compare with at {join(own)}." if own else ""
+    return f"Compared with {reference}, {'; '.join(sorted(clauses, key=_order))}.{missing}"
 
 
 def _order(clause: str) -> bool:
@@ -157,7 +159,10 @@ def trend_sentence(one: Trend, metric: Metric) -> str:
     """How the difference of a variant changes with size."""
     d = one.slope
     if d.low is None:
-        return f"The trend of {one.variant} with size is not tested: it needs more seeds."
+        return (
+            f"The trend of {one.variant} with size is not tested: it needs two seeds that finished"
+            " at every size."
+        )
     mean, span = metric.estimate(d, signed=True)
     mean = f"{mean} {metric.unit}".rstrip()
     outcome = Wording(metric, None, 1).outcome(d, one.p)
