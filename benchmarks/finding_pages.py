@@ -12,6 +12,7 @@ from xformer_kit.config import conf_dir
 from xformer_kit.study.report.document import paper_url
 
 PAGES = Path(__file__).parents[1] / "docs" / "findings"
+MOST = 10  # variants of a study whose claim is repeated as a whole
 FORETOLD = "a law fitted to the smaller runs foretells the loss of the largest"
 RELATIONS = {"equal": "equal to", "no_worse": "no worse than"}
 
@@ -25,7 +26,7 @@ def page(name: str, found: dict[str, Any]) -> str:
         f"# {found['question']}",
         f"The claim ({paper}): {expected(study['study']['claim'])}.",
         f"## {found['outcome'].capitalize()}",
-        found["claim"],
+        _claim(found),
         f"**{found['answer']}**",
     ]
     if (PAGES / f"{name}.svg").exists():
@@ -58,6 +59,14 @@ def expected(claim: Mapping[str, Any]) -> str:
         f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} {text}"
         for text, names in groups.items()
     )
+
+
+def _claim(found: dict[str, Any]) -> str:
+    """Returns the sentences on the claim; of many expectations only the first, since each variant
+    has a sentence below.
+    """
+    whole = str(found["claim"])
+    return whole if len(found["variants"]) <= MOST else whole.partition(". ")[0] + "."
 
 
 def _missing(found: dict[str, Any]) -> str:
