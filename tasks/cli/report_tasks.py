@@ -29,6 +29,9 @@ def report_tasks(args: Any, directory: Path) -> int:
     if found.study["design"]["name"] == "ladder":
         rule = "is for studies that compare variants, not for the laws of a ladder"
         raise config_error("--tasks", rule, fix="Leave it out.")
+    if found.study.get("command") is not None:
+        rule = "is for runs that were trained here, not for those of study.command"
+        raise config_error("--tasks", rule, fix="Leave it out.")
     if not any(one.status == "finished" for one in found.outcomes):
         raise config_error("--tasks", "no run of the study has finished", fix="Finish it first.")
     answers = {}

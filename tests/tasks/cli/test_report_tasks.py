@@ -77,6 +77,11 @@ def test_studies_and_options_without_scores_are_refused(capsys, tmp_path, monkey
     (found,) = Path("outputs/studies").iterdir()
     plan = json.loads((found / "plan.json").read_text())
     plan["study"]["design"]["name"] = "one_at_a_time"
+    other = plan | {"study": plan["study"] | {"command": "python train.py"}}
+    (found / "plan.json").write_text(json.dumps(other))
+    assert fault(capsys, *words, "--tasks", "T") == (
+        "--tasks: is for runs that were trained here, not for those of study.command. Leave it out."
+    )
     (found / "plan.json").write_text(json.dumps(plan | {"runs": []}))
     assert fault(capsys, *words, "--tasks", "T") == (
         "--tasks: no run of the study has finished. Finish it first."
