@@ -124,8 +124,10 @@ def headline(sizes: Sequence[SizeResult], reference: str, metric: Metric) -> str
         f"{join(each)}{f' ({len(each)})' * (len(each) > MAX_NAMES // 2)}: {text}"
         for text, each in groups.items()
     ]
-    own = [size.name for size in sizes if not size.variants[0].runs.values]
-    missing = f" There is no run of {reference} to compare with at {join(own)}." if own else ""
+    without = [size.name for size in sizes if not size.variants[0].runs.values]
+    missing = (
+        f" There is no run of {reference} to compare with at {join(without)}." if without else ""
+    )
     return f"Compared with {reference}, {'; '.join(sorted(clauses, key=_order))}.{missing}"
 
 
