@@ -40,14 +40,16 @@ VERSION_BASE = "1.3"  # of Hydra's behavior, here and in hydra.main
 PRIMARY = "train"  # the config that a line starts from, unless --config-name names another
 JOB_NAME = "hydra_app"  # hydra.job.name; hydra.main takes it from the module of its task function
 MAX_CACHED = 64  # compositions of one session
+MAX_SESSIONS = 3  # components may be registered for a while, as in a notebook
 TASK_DEFAULTS = "task_defaults"  # group of what a task changes in the default run
 SWEEPS = "sweep"  # folder of conf/ with files for W&B, which Hydra does not compose
 
 Configs = dict[tuple[str | None, str], dict[str, Any]]  # (group, name) -> content
 
 _config_dir: ContextVar[str | None] = ContextVar("config_dir", default=None)
-_stored: set[tuple[str | None, str]] = set()  # keys of the Configs in Hydra's ConfigStore
-_previous: "tuple[Any, HydraSession] | None" = None  # the state of the last session, and it
+# What is in Hydra's ConfigStore, with its text: a config that has not changed is not made again.
+_stored: "dict[tuple[str | None, str], tuple[str, StoredConfig]]" = {}
+_sessions: "list[tuple[Any, HydraSession]]" = []  # the last ones with their states, newest first
 
 
 def conf_dir() -> str:
@@ -272,17 +274,19 @@ def _is_choice(session: HydraSession, override: Override) -> bool:
 
 def open_session(config_dir: str | None = None, primary: str | None = None) -> HydraSession:
     """Returns a session with all components that are registered now. Without a directory and a
-    primary config of the user's own it is the previous session, unless our files or the stored
-    configs have changed.
+    primary config of the user's own it is one of the last sessions, if our files and the stored
+    configs are those of that session.
     """
-    global _previous
     Plugins.instance()  # plugins store configs of their own when they are first imported
     configs, text = _registered_configs(registry_version())
-    if _previous is None or _previous[0] != _state(text):
+    if not _sessions or _sessions[0][0] != _state(text):
         _store(configs)
-        _previous = _state(text), HydraSession()
+        state = _state(text)
+        known = next((one for one in _sessions if one[0] == state), None)
+        others = [one for one in _sessions if one is not known]
+        _sessions[:] = [known or (state, HydraSession()), *others][:MAX_SESSIONS]
     own = config_dir or primary
-    return HydraSession(config_dir, primary or PRIMARY) if own else _previous[1]
+    return HydraSession(config_dir, primary or PRIMARY) if own else _sessions[0][1]
 
 
 @lru_cache(maxsize=1)
@@ -323,15 +327,17 @@ def _store(configs: Configs) -> None:
     a choice of its group; choices that are no longer registered are removed.
     """
     store = ConfigStore.instance()
-    for group, name in _stored - configs.keys():
+    for group, name in _stored.keys() - configs.keys():
         store.repo.get(group, {}).pop(f"{name}.yaml", None)
+        del _stored[group, name]
     for (group, name), node in configs.items():
-        package = "_global_" if group == TASK_DEFAULTS else None
+        text = repr(node)
+        if (group, name) not in _stored or _stored[group, name][0] != text:
+            package = "_global_" if group == TASK_DEFAULTS else None
+            _stored[group, name] = text, StoredConfig(group, name, node, package)
         choices = store.repo if group is None else store.repo.setdefault(group, {})
-        choices[f"{name}.yaml"] = StoredConfig(group, name, node, package)
+        choices[f"{name}.yaml"] = _stored[group, name][1]
     for group, registry in GROUPS.items():
         for name in registry.zoo:
             choices = store.repo.setdefault(group, {})
             choices.setdefault(f"{name}.yaml", ZooConfig(group, name))
-    _stored.clear()
-    _stored.update(configs)
