@@ -162,13 +162,10 @@ def _evaluate_answers(args: Any) -> int:
 def _evaluate_tasks(args: Any, config: Config) -> int:
     """Print the metrics of tasks, and store them with the scores of all items."""
     from tasks.evaluation import stored
-    from tasks.evaluation.harness import evaluate_run, harness_faults, load_tasks
+    from tasks.evaluation.harness import evaluate_run, harness_faults, load_tasks, task_names
 
     refuse(harness_faults(config))
-    names = [name for name in args.tasks.split(",") if name]
-    if not names:
-        raise config_error("--tasks", "must name at least one task", got=repr(args.tasks))
-    tasks = load_tasks(names, args.few_shot)
+    tasks = load_tasks(task_names(args.tasks), args.few_shot)
     run = load_run(args, default="last")
     results, common, unknown = evaluate_run(
         run, tasks, args.limit, max_len=args.max_len, rows=args.batch_size

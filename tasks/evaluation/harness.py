@@ -134,11 +134,21 @@ def _not_loaded(name: str, error: Exception) -> ConfigError:
     return config_error(OPTION, f"task '{name}' cannot be loaded", got, fix)
 
 
+def task_names(text: str) -> list[str]:
+    """Returns the names in --tasks. Raises ConfigError if there is none."""
+    if names := [name for name in text.split(",") if name]:
+        return names
+    raise config_error(OPTION, "must name at least one task", got=repr(text))
+
+
 def digest(names: Sequence[str], tasks: dict[str, dict[str, Any]]) -> str:
-    """sha256 of what tasks ask: their local files, and the items of each."""
-    found = hashlib.sha256()
+    """sha256 of what tasks ask: the version of lm-eval, their local files with the YAML and Python
+    files next to them, and the items of each.
+    """
+    found = hashlib.sha256(version("lm_eval").encode())
     for path in filter(Path.exists, map(user_path, names)):
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        siblings = [file for end in ("*.yaml", "*.yml", "*.py") for file in path.parent.glob(end)]
+        for file in sorted(path.rglob("*") if path.is_dir() else {path, *siblings}):
             found.update(file.read_bytes() if file.is_file() else b"")
     for name, task in tasks["tasks"].items():
         found.update(f"{name} {list(task.eval_docs)}".encode())

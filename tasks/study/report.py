@@ -30,21 +30,34 @@ def write_report(folder: Path) -> tuple[Results, Any]:
     is None. Raises ConfigError if the directory is no study, or for a faulty metric or claim.
     """
     study_results = results(folder)
-    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+    if not has_packages():
+        return study_results, None
+    from xformer_kit.study import stop
+
+    study_results = stop.apply_stopping_rule(study_results)
+    return study_results, write_content(folder, study_results)
+
+
+def has_packages() -> bool:
+    """Whether the packages of the extra `study` are there; prints a message if not."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
         print(
             f'A report needs {" and ".join(missing)}: pip install "xformer_kit[study]". The runs'
             " are kept; start the study again for its report.",
             file=sys.stderr,
         )
-        return study_results, None
-    from xformer_kit.study import stop
+    return not missing
+
+
+def write_content(folder: Path, study_results: Results) -> Any:
+    """Writes the report of results into a directory, and prints its answer; returns the content."""
     from xformer_kit.study.report.content import content
 
-    study_results = stop.apply_stopping_rule(study_results)
     values = content(study_results)
     page = write_files(folder, study_results, values)
     show(page, values.search.sentences if values.search else [], folder / "report.html")
-    return study_results, values
+    return values
 
 
 def write_files(folder: Path, study_results: Results, values: Any) -> Any:

@@ -265,19 +265,19 @@ def _duplicate_faults(node: Node, all_runs: list[StudyRun]) -> list[Fault]:
     """
     first: dict[str, Variant] = {}
     pairs = [(run.variant, first.setdefault(run.key, run.variant)) for run in all_runs]
-    rules = dict.fromkeys(
-        f"{one.title} and {other.title} are the same run, so there is nothing to compare"
+    size = "study.sizes" if node["sizes"] else "study.design.sizes"
+    paths = {
+        f"{one.title} and {other.title} are the same run, so there is nothing to compare": (
+            size if one.label == other.label else "study.factors"
+        )
         for one, other in pairs
         if one is not other
-    )
+    }
     fix = (
         "Leave one of them out with study.exclude; the seed and study.budget.by are set for every"
         " variant."
     )
-    path = "study.factors"
-    if any(one is not other and one.label == other.label for one, other in pairs):
-        path = "study.sizes" if node["sizes"] else "study.design.sizes"
-    return [Fault(path, rule, fix=fix) for rule in rules]
+    return [Fault(path, rule, fix=fix) for rule, path in paths.items()]
 
 
 @dataclass

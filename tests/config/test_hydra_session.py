@@ -202,19 +202,6 @@ def test_a_component_that_is_registered_anew_is_composed_anew(default):
         resolved(["ffn=again"])
 
 
-def test_a_session_is_kept_while_a_component_is_registered():
-    """A notebook defines a component again and again; a test forgets it."""
-    before = open_session()
-    kept = before.compose_choices("norm=layer")
-    FFNS.register("again")(type("Again", (MLP,), {"__module__": __name__}))
-    try:
-        assert open_session() is not before and resolved(["ffn=again"])["ffn"]["name"] == "again"
-    finally:
-        FFNS.forget(__name__)
-    assert open_session() is before and before.compose_choices("norm=layer") == kept
-    assert "again" not in before.choices("ffn")
-
-
 def tree(root: Path, **files: str) -> str:
     for name, text in files.items():
         file = root / f"{name.replace('__', '/')}.yaml"

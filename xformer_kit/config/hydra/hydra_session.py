@@ -40,7 +40,6 @@ VERSION_BASE = "1.3"  # of Hydra's behavior, here and in hydra.main
 PRIMARY = "train"  # the config that a line starts from, unless --config-name names another
 JOB_NAME = "hydra_app"  # hydra.job.name; hydra.main takes it from the module of its task function
 MAX_CACHED = 64  # compositions of one session
-MAX_SESSIONS = 3  # components may be registered for a while, as in a notebook
 TASK_DEFAULTS = "task_defaults"  # group of what a task changes in the default run
 SWEEPS = "sweep"  # folder of conf/ with files for W&B, which Hydra does not compose
 
@@ -49,7 +48,7 @@ Configs = dict[tuple[str | None, str], dict[str, Any]]  # (group, name) -> conte
 _config_dir: ContextVar[str | None] = ContextVar("config_dir", default=None)
 # What is in Hydra's ConfigStore, with its text: a config that has not changed is not made again.
 _stored: "dict[tuple[str | None, str], tuple[str, StoredConfig]]" = {}
-_sessions: "list[tuple[Any, HydraSession]]" = []  # the last ones with their states, newest first
+_previous: "tuple[Any, HydraSession] | None" = None  # the state of the last session, and it
 
 
 def conf_dir() -> str:
@@ -274,19 +273,17 @@ def _is_choice(session: HydraSession, override: Override) -> bool:
 
 def open_session(config_dir: str | None = None, primary: str | None = None) -> HydraSession:
     """Returns a session with all components that are registered now. Without a directory and a
-    primary config of the user's own it is one of the last sessions, if our files and the stored
-    configs are those of that session.
+    primary config of the user's own it is the previous session, unless our files or the stored
+    configs have changed.
     """
+    global _previous
     Plugins.instance()  # plugins store configs of their own when they are first imported
     configs, text = _registered_configs(registry_version())
-    if not _sessions or _sessions[0][0] != _state(text):
+    if _previous is None or _previous[0] != _state(text):
         _store(configs)
-        state = _state(text)
-        known = next((one for one in _sessions if one[0] == state), None)
-        others = [one for one in _sessions if one is not known]
-        _sessions[:] = [known or (state, HydraSession()), *others][:MAX_SESSIONS]
+        _previous = _state(text), HydraSession()
     own = config_dir or primary
-    return HydraSession(config_dir, primary or PRIMARY) if own else _sessions[0][1]
+    return HydraSession(config_dir, primary or PRIMARY) if own else _previous[1]
 
 
 @lru_cache(maxsize=1)
